@@ -1,0 +1,375 @@
+"""The one typed tree of settings: presets, a YAML file and `key.path=value` overrides, in that order.
+
+The sentence under each field is its documentation everywhere: `tandem config show` prints it.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from tandem.errors import TandemError
+
+PRESET_DIRECTORY = Path(__file__).parent / "presets"
+
+
+class Section(BaseModel):
+    """A group of settings: unknown keys are refused, values never change after validation."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, use_attribute_docstrings=True)
+
+
+class CorpusConfig(Section):
+    """How `tandem prepare` makes a corpus; a run records the settings its corpus was made with."""
+
+    vocab_size: int | None = Field(default=None, ge=16)
+    """Pieces in the joint vocabulary; empty picks 8000 below a million pairs and 32000 from there on."""
+    max_words: int = Field(default=80, ge=1)
+    """Training pairs with a side of more words than this are dropped."""
+    seed: int = Field(default=1, ge=0)
+    """Seed of the shuffle of the training pairs."""
+
+
+class ModelConfig(Section):
+    """The shape of the Transformer."""
+
+    encoder_layers: int = Field(default=6, ge=1)
+    """Layers that read the source."""
+    decoder_layers: int = Field(default=6, ge=1)
+    """Layers that write the target."""
+    d_model: int = Field(default=512, ge=2)
+    """Width of the hidden states."""
+    heads: int = Field(default=8, ge=1)
+    """Attention heads; they share the width, so it must be a multiple of them."""
+    d_ff: int = Field(default=2048, ge=1)
+    """Inner width of the feed-forward blocks."""
+    dropout: float = Field(default=0.1, ge=0, lt=1)
+    """Share of the hidden states dropped after each block and after the embedding."""
+    attention_dropout: float = Field(default=0.1, ge=0, lt=1)
+    """Share of the attention weights dropped."""
+    activation_dropout: float = Field(default=0.1, ge=0, lt=1)
+    """Share of the activations dropped inside the feed-forward blocks."""
+    max_length: int = Field(default=256, ge=2)
+    """Longest sequence in pieces: longer training pairs are left out, longer input is cut."""
+
+
+class BatchConfig(Section):
+    """What one step learns from; it does not depend on the number of processes."""
+
+    tokens: int = Field(default=8192, ge=1)
+    """Most tokens, padding included, on either side of one micro-batch."""
+    micro_batches: int = Field(default=4, ge=1)
+    """Micro-batches in a step, dealt out to the processes; one process works through all of them in turn."""
+
+
+class OptimizerConfig(Section):
+    """Adam and what guards it."""
+
+    beta1: float = Field(default=0.9, ge=0, lt=1)
+    """Decay of Adam's running mean of the gradients."""
+    beta2: float = Field(default=0.997, ge=0, lt=1)
+    """Decay of Adam's running mean of the squared gradients."""
+    epsilon: float = Field(default=1e-9, gt=0)
+    """Keeps Adam's division finite."""
+    weight_decay: float = Field(default=0.0, ge=0)
+    """Decoupled weight decay, as in AdamW."""
+    clip_norm: float | None = Field(default=None, gt=0)
+    """Gradients with a larger norm are scaled down to this one; empty clips nothing."""
+    label_smoothing: float = Field(default=0.1, ge=0, lt=1)
+    """Share of the target's probability spread over the whole vocabulary."""
+
+
+class ScheduleConfig(Section):
+    """How the learning rate moves; it is a function of the step alone."""
+
+    kind: Literal["noam", "inverse_sqrt", "cosine"] = "noam"
+    """noam and inverse_sqrt rise, then fall with the root of the step; cosine falls to zero at max_steps."""
+    scale: float = Field(default=2.0, gt=0)
+    """For noam: factor on d_model^-0.5 * min(step^-0.5, step * warmup_steps^-1.5)."""
+    peak: float | None = Field(default=None, gt=0)
+    """For inverse_sqrt and cosine: the learning rate at the end of the warm-up."""
+    warmup_steps: int = Field(default=8000, ge=1)
+    """Steps over which the learning rate rises."""
+
+
+class TrainConfig(Section):
+    """The run as a whole."""
+
+    seed: int = Field(default=1, ge=0)
+    """Seed of the first weights, the order of batches and dropout."""
+    max_steps: int = Field(default=300_000, ge=1)
+    """Steps after which training ends."""
+    precision: Literal["float32", "bfloat16", "float16"] = "bfloat16"
+    """Number format of the large products; weights and optimizer stay in float32."""
+    log_every: int = Field(default=100, ge=1)
+    """Steps between two log lines, and between two checks for a request to stop."""
+
+
+class SearchConfig(Section):
+    """How a translation is searched for."""
+
+    beam: int = Field(default=4, ge=1)
+    """Hypotheses kept for each sentence; 1 is greedy search."""
+    length_penalty: float = Field(default=0.6, ge=0)
+    """Alpha in ((5 + length) / 6)^alpha, by which a finished hypothesis' log-probability is divided."""
+    batch_sentences: int = Field(default=64, ge=1)
+    """Sentences translated at once."""
+
+
+class EvaluationConfig(Section):
+    """When and how a run measures itself on the dev set."""
+
+    every_steps: int = Field(default=4000, ge=1)
+    """Steps between two evaluations; the last step is always evaluated."""
+    samples: int = Field(default=3, ge=0)
+    """Dev sentences shown with the model's translation at each evaluation."""
+    patience: int | None = Field(default=None, ge=1)
+    """Evaluations in a row without a better BLEU after which training ends early; empty never does."""
+
+
+class CheckpointConfig(Section):
+    """When the run is saved and what is kept."""
+
+    every_steps: int = Field(default=2000, ge=1)
+    """Steps between two checkpoints; the end of a run and a request to stop save one, too."""
+    keep_last: int = Field(default=2, ge=1)
+    """Newest checkpoints kept, with the optimizer, to resume from."""
+    keep_best: int = Field(default=1, ge=0)
+    """Best checkpoints by dev BLEU kept, weights only."""
+
+
+class Config(Section):
+    """Everything a run is made of."""
+
+    corpus: CorpusConfig = CorpusConfig()
+    model: ModelConfig = ModelConfig()
+    batch: BatchConfig = BatchConfig()
+    optimizer: OptimizerConfig = OptimizerConfig()
+    schedule: ScheduleConfig = ScheduleConfig()
+    train: TrainConfig = TrainConfig()
+    search: SearchConfig = SearchConfig()
+    evaluation: EvaluationConfig = EvaluationConfig()
+    checkpoint: CheckpointConfig = CheckpointConfig()
+
+
+Tree = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Something wrong with one setting, and what to do about it."""
+
+    key: str
+    message: str
+    other_key: str | None = None
+    """The setting it contradicts."""
+
+    def __str__(self) -> str:
+        return f"{self.key}: {self.message}"
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A setting that two configs disagree on."""
+
+    key: str
+    old: Any
+    new: Any
+
+    def __str__(self) -> str:
+        return f"{self.key} was {_scalar(self.old)}, now {_scalar(self.new)}"
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML that reads 1e-3 as the number everybody means by it."""
+
+
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+$"), list("-+0123456789")
+)
+
+
+def presets() -> list[str]:
+    """Names of the settings that come with Tandem."""
+    return sorted(path.stem for path in PRESET_DIRECTORY.glob("*.yaml"))
+
+
+def load(source: str, overrides: Sequence[str] = ()) -> Config:
+    """Resolve a preset or a YAML file with `key.path=value` overrides; all faults are listed at once."""
+    tree = _read(PRESET_DIRECTORY / f"{source}.yaml") if source in presets() else _read_file(source)
+    return _validated(*_override(tree, overrides), origin=source)
+
+
+def load_overrides(overrides: Sequence[str]) -> Config:
+    """The defaults with `key.path=value` overrides."""
+    return _validated(*_override({}, overrides), origin="command line")
+
+
+def load_saved(path: Path, overrides: Sequence[str] = ()) -> Config:
+    """Read back the settings that a run saved."""
+    return _validated(*_override(_read(path), overrides), origin=str(path))
+
+
+def dump(config: Config, explain: bool = False) -> str:
+    """The tree as YAML, each setting with its sentence if asked to; what it prints, `load` reads."""
+    lines = []
+    for name, section in config:
+        lines.append(f"{name}:" + (f"  # {_sentence(type(section).__doc__)}" if explain else ""))
+        settings = {key: f"  {key}: {_scalar(value)}" for key, value in section}
+        width = max(map(len, settings.values()))
+        for key, text in settings.items():
+            sentence = _sentence(type(section).model_fields[key].description)
+            lines.append(f"{text:{width}}  # {sentence}" if explain else text)
+    return "\n".join(lines) + "\n"
+
+
+def differences(old: Config, new: Config) -> list[Difference]:
+    """The settings that differ."""
+    return [
+        Difference(f"{name}.{key}", value, getattr(getattr(new, name), key))
+        for name, section in old
+        for key, value in section
+        if value != getattr(getattr(new, name), key)
+    ]
+
+
+def contradictions(config: Config) -> Iterator[Fault]:
+    """Settings that are fine each by itself and wrong together."""
+    model, schedule = config.model, config.schedule
+    if model.d_model % model.heads:
+        message = f"{model.heads} heads cannot share d_model={model.d_model}; choose a divisor of it"
+        yield Fault("model.heads", message, "model.d_model")
+    if model.d_model % 2:
+        yield Fault("model.d_model", f"{model.d_model} is odd, but sines and cosines share the width; make it even")
+    if config.batch.tokens < model.max_length:
+        message = f"{config.batch.tokens} cannot hold one sentence of model.max_length={model.max_length}"
+        yield Fault("batch.tokens", f"{message}; raise the one or lower the other", "model.max_length")
+    if schedule.kind == "noam" and schedule.peak is not None:
+        message = "noam takes its height from schedule.scale; remove peak or choose another kind"
+        yield Fault("schedule.peak", message, "schedule.kind")
+    if schedule.kind != "noam" and schedule.peak is None:
+        message = f"{schedule.kind} needs the highest learning rate; set it, for example to 1e-3"
+        yield Fault("schedule.peak", message, "schedule.kind")
+
+
+def _read_file(source: str) -> Tree:
+    """A user's file; its key `preset` names the settings it starts from."""
+    path = Path(source)
+    if not path.is_file():
+        raise TandemError(f"{source}: neither a preset ({', '.join(presets())}) nor a file")
+    tree = _read(path)
+    base = tree.pop("preset", None)
+    if base is None:
+        return tree
+    if base not in presets():
+        raise TandemError(f"{source}: preset: {base} does not exist; choose one of {', '.join(presets())}")
+    return _merged(_read(PRESET_DIRECTORY / f"{base}.yaml"), tree)
+
+
+def _read(path: Path) -> Tree:
+    try:
+        tree = yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)
+    except (OSError, UnicodeDecodeError) as error:
+        raise TandemError(f"{path}: cannot be read ({error})") from error
+    except yaml.YAMLError as error:
+        where = getattr(error, "problem_mark", None)
+        line = f"line {where.line + 1}: " if where else ""
+        raise TandemError(f"{path}: {line}not YAML ({getattr(error, 'problem', error)})") from error
+    if tree is None:
+        return {}
+    if not isinstance(tree, dict):
+        raise TandemError(f"{path}: holds {type(tree).__name__}, not settings; write `section:` and `  key: value`")
+    return tree
+
+
+def _merged(base: Tree, top: Tree) -> Tree:
+    merged = dict(base)
+    for key, value in top.items():
+        below = merged.get(key)
+        merged[key] = _merged(below, value) if isinstance(below, dict) and isinstance(value, dict) else value
+    return merged
+
+
+def _override(tree: Tree, overrides: Sequence[str]) -> tuple[Tree, list[Fault]]:
+    """The tree with each `section.key=value` put in, and the overrides that have another form."""
+    faults = []
+    for text in overrides:
+        key, equals, value = text.partition("=")
+        section, dot, name = key.partition(".")
+        if not (equals and dot and section and name):
+            faults.append(Fault(text, "not of the form section.key=value, for example train.max_steps=1000"))
+            continue
+        try:
+            parsed = yaml.load(value, Loader=_Loader)
+        except yaml.YAMLError:
+            faults.append(Fault(key, f"the value {value!r} is not YAML"))
+            continue
+        tree = _merged(tree, {section: {name: parsed}})
+    return tree, faults
+
+
+def _validated(tree: Tree, faults: list[Fault], origin: str) -> Config:
+    """The typed tree, or one error that lists every fault."""
+    try:
+        config = Config.model_validate(tree)
+    except ValidationError as error:
+        problems = error.errors()
+        faults += [_fault(problem) for problem in problems]
+        # What is left without the faulty settings may still contradict itself: say that in the same breath.
+        config = Config.model_validate(_without(tree, [problem["loc"] for problem in problems]))
+    faulty = {fault.key for fault in faults}
+    faults += [fault for fault in contradictions(config) if not faulty & {fault.key, fault.other_key}]
+    if faults:
+        count = f"{len(faults)} fault{'s' if len(faults) > 1 else ''}"
+        raise TandemError("\n  ".join([f"{count} in the settings ({origin}):", *map(str, faults)]))
+    return config
+
+
+def _fault(problem: Mapping[str, Any]) -> Fault:
+    section, *rest = (str(part) for part in problem["loc"])
+    key = ".".join([section, *rest[:1]])
+    if problem["type"] == "extra_forbidden":
+        return Fault(key, f"unknown; {_hint(key)}")
+    fields = type(getattr(Config(), section)).model_fields
+    about = f"; {fields[rest[0]].description}" if rest else "; write its settings below it, one a line"
+    return Fault(key, f"{problem['msg'].removeprefix('Input ')}, not {problem['input']!r}{about}")
+
+
+def _hint(key: str) -> str:
+    """What an unknown key may have been meant to be, or what there is in its place."""
+    section, _, name = key.rpartition(".")
+    known = {f"{section}.{key}": key for section, settings in Config() for key, _ in settings}
+    for scope in (f"{section}.", ""):
+        names = {full: short for full, short in known.items() if full.startswith(scope)}
+        if alike := difflib.get_close_matches(name, names.values(), n=1, cutoff=0.7):
+            return f"did you mean {next(full for full, short in names.items() if short == alike[0])}?"
+    there = [full for full in known if section and full.startswith(f"{section}.")] or list(Config.model_fields)
+    return f"there is {', '.join(there)}"
+
+
+def _without(tree: Tree, locations: Sequence[tuple[int | str, ...]]) -> Tree:
+    """A copy of the tree without the settings at these places."""
+    copy = {name: dict(section) if isinstance(section, dict) else section for name, section in tree.items()}
+    for name, *rest in locations:
+        if rest and isinstance(copy.get(str(name)), dict):
+            copy[str(name)].pop(rest[0], None)
+        else:
+            copy.pop(str(name), None)
+    return copy
+
+
+def _scalar(value: Any) -> str:
+    if value is None:
+        return "null"
+    return str(yaml.safe_dump(value, default_flow_style=True)).removesuffix("\n").removesuffix("...").strip()
+
+
+def _sentence(text: str | None) -> str:
+    return " ".join((text or "").split())
