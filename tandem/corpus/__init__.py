@@ -1,0 +1,1 @@
+"""Text to shards: clean, tokenise and store parallel text as a prepared corpus."""

@@ -1,0 +1,227 @@
+"""A prepared corpus on the disk, seen from the side that reads it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from tandem.config import CorpusConfig, Section
+from tandem.corpus.shards import Pairs
+from tandem.corpus.tokenizer import Tokenizer
+from tandem.errors import TandemError
+
+FORMAT = 1
+FACTS_FILE = "corpus.json"
+TOKENIZER_FILE = "tokenizer.model"
+TEXT_FILES = ("source.txt", "target.txt")
+
+_REMEDY = "copy the corpus again or make it with `tandem prepare`"
+
+
+class Amount(Section):
+    """How much text."""
+
+    lines: int
+    """Sentences."""
+    bytes: int
+    """Bytes of UTF-8, newlines included."""
+    mb: float
+    """The bytes in units of 10^6."""
+
+    @classmethod
+    def of(cls, lines: int, size: int) -> Amount:
+        return cls(lines=lines, bytes=size, mb=size / 1e6)
+
+
+class InputFacts(Section):
+    """A file that the corpus was made from, as it lay on the disk."""
+
+    name: str
+    """File name without its directory, so that the same files elsewhere give the same corpus."""
+    bytes: int
+    """Size of the file, packed if it was."""
+    sha256: str
+    """Checksum of the file, packed if it was."""
+
+
+class SideFacts(Section):
+    """One language of one split, stage by stage."""
+
+    input: InputFacts
+    """The file it came from."""
+    raw: Amount
+    """Text in that file, unpacked."""
+    cleaned: Amount
+    """Text kept: after cleaning for train, all lines for dev and test."""
+    tokens: int
+    """Pieces after encoding, without BOS, EOS and padding."""
+
+
+class SplitFacts(Section):
+    """One split: train, dev or test."""
+
+    dropped: dict[str, int]
+    """Pairs dropped by each cleaning rule; dev and test are never cleaned."""
+    source: SideFacts
+    """The language translated from."""
+    target: SideFacts
+    """The language translated into."""
+
+
+class VocabularyFacts(Section):
+    """Size of the joint vocabulary."""
+
+    requested: int
+    """Pieces asked for, or chosen by the size of the training text."""
+    actual: int
+    """Pieces there are: fewer than requested if the training text could carry no more."""
+
+
+class FileFacts(Section):
+    """A file of the prepared corpus."""
+
+    bytes: int
+    """Its size."""
+    sha256: str
+    """Its checksum."""
+
+
+class CorpusFacts(Section):
+    """What corpus.json says: where the corpus came from, what was done and what there is now."""
+
+    format: int
+    """Version of the layout of a prepared corpus."""
+    tandem: str
+    """Version of Tandem that made it."""
+    source_language: str
+    """Language translated from."""
+    target_language: str
+    """Language translated into."""
+    settings: CorpusConfig
+    """Settings it was made with."""
+    vocabulary: VocabularyFacts
+    """Size of the vocabulary."""
+    splits: dict[str, SplitFacts]
+    """Lines, MB and tokens of each split."""
+    files: dict[str, FileFacts]
+    """All files save corpus.json, by their path inside the corpus."""
+
+    def digest(self) -> str:
+        """One checksum for what a training run sees, the same wherever and by whichever version it was made."""
+        seen = {
+            "format": self.format,
+            "languages": [self.source_language, self.target_language],
+            "files": {path: file.sha256 for path, file in self.files.items()},
+        }
+        return hashlib.sha256(json.dumps(seen, sort_keys=True).encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class PreparedCorpus:
+    """An opened corpus; its files were there in full when it was opened."""
+
+    directory: Path
+    facts: CorpusFacts
+    tokenizer: Tokenizer
+
+    @classmethod
+    def open(cls, directory: Path) -> PreparedCorpus:
+        """Open a corpus after comparing the size of every file with corpus.json."""
+        facts = _read_facts(directory)
+        for name, expected in facts.files.items():
+            path = directory / name
+            if not path.is_file():
+                raise TandemError(f"{path}: a file of the corpus is missing; {_REMEDY}")
+            if (size := path.stat().st_size) != expected.bytes:
+                raise TandemError(f"{path}: {size} bytes, but {FACTS_FILE} says {expected.bytes}; {_REMEDY}")
+        tokenizer = Tokenizer.load(directory / TOKENIZER_FILE)
+        if tokenizer.vocab_size != facts.vocabulary.actual:
+            raise TandemError(
+                f"{directory / TOKENIZER_FILE}: {tokenizer.vocab_size} pieces, but {FACTS_FILE} says "
+                f"{facts.vocabulary.actual}; {_REMEDY}"
+            )
+        return cls(directory, facts, tokenizer)
+
+    @property
+    def source_language(self) -> str:
+        return self.facts.source_language
+
+    @property
+    def target_language(self) -> str:
+        return self.facts.target_language
+
+    @property
+    def digest(self) -> str:
+        """What two hosts compare to know that they train on the same corpus."""
+        return self.facts.digest()
+
+    def verify(self) -> None:
+        """Compare the checksum of every file with corpus.json, which reads the whole corpus."""
+        for name, expected in self.facts.files.items():
+            if file_facts(self.directory / name) != expected:
+                raise TandemError(f"{self.directory / name}: its contents differ from {FACTS_FILE}; {_REMEDY}")
+
+    def pairs(self, split: str) -> Pairs:
+        """The encoded sentence pairs of 'train', 'dev' or 'test'."""
+        lines = self._facts_of(split).source.cleaned.lines
+        pairs = Pairs.open(self.directory / split)
+        if len(pairs) != lines:
+            raise TandemError(f"{self.directory / split}: {len(pairs)} pairs, but {FACTS_FILE} says {lines}; {_REMEDY}")
+        return pairs
+
+    def text(self, split: str) -> tuple[list[str], list[str]]:
+        """The untouched source lines and references of 'dev' or 'test', in their order."""
+        self._facts_of(split)
+        if split == "train":
+            raise TandemError(f"{self.directory}: the text of train is not kept; ask for dev or test")
+        source, target = (_read_lines(self.directory / split / name) for name in TEXT_FILES)
+        return source, target
+
+    def _facts_of(self, split: str) -> SplitFacts:
+        if split not in self.facts.splits:
+            raise TandemError(
+                f"{self.directory}: the corpus has no {split} split, only {', '.join(self.facts.splits)}; "
+                f"prepare it again with --{split}"
+            )
+        return self.facts.splits[split]
+
+
+def _read_facts(directory: Path) -> CorpusFacts:
+    path = directory / FACTS_FILE
+    try:
+        content: Any = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(content, dict):
+            raise ValueError("not an object")
+        if content.get("format") != FORMAT:
+            raise TandemError(
+                f"{path}: format {content.get('format')}, but this version of Tandem reads format {FORMAT}; "
+                "make the corpus again with `tandem prepare`"
+            )
+        return CorpusFacts.model_validate_json(json.dumps(content))
+    except (FileNotFoundError, NotADirectoryError):
+        what = f"not a prepared corpus (no {FACTS_FILE})" if directory.is_dir() else "no such directory"
+        raise TandemError(f"{directory}: {what}; make one with `tandem prepare --out {directory}`") from None
+    except OSError as error:
+        raise TandemError(f"{path}: cannot be read ({error.strerror}); check the file and its permissions") from None
+    except ValidationError as error:
+        fault = error.errors()[0]
+        where = ".".join(str(part) for part in fault["loc"])
+        raise TandemError(f"{path}: damaged ({where}: {fault['msg']}); {_REMEDY}") from None
+    except ValueError as error:
+        raise TandemError(f"{path}: damaged ({error}); {_REMEDY}") from None
+
+
+def file_facts(path: Path) -> FileFacts:
+    """Size and checksum of a file."""
+    with path.open("rb") as file:
+        return FileFacts(bytes=path.stat().st_size, sha256=hashlib.file_digest(file, "sha256").hexdigest())
+
+
+def _read_lines(path: Path) -> list[str]:
+    # Not splitlines(): only a newline ends a line, and every line has one.
+    return path.read_bytes().decode("utf-8").split("\n")[:-1]

@@ -1,0 +1,118 @@
+"""Builds a directory beside its final place, so that it appears there whole or not at all."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from tandem.errors import TandemError
+
+
+@contextmanager
+def staged_directory(out: Path, *, overwrite: bool, marker: str) -> Iterator[Path]:
+    """Give an empty directory to fill, which becomes `out` at the end, or disappears if anything goes wrong.
+
+    With `overwrite` an existing `out` is replaced, but only if it is empty or holds the file `marker`: a slip of the
+    keyboard must not delete a home directory.
+    """
+    place = out.resolve()  # a link to a directory stays a link
+    _check_free(out, overwrite, marker)
+    new_parents = [parent for parent in place.parents if not parent.exists()]
+    work = place.with_name(f".{place.name}.partial")
+    try:
+        work.mkdir(parents=True, exist_ok=True)
+        lock = _lock(work, out)
+    except OSError as error:
+        raise TandemError(f"{out}: cannot be written ({error.strerror}); choose another --out") from error
+    try:
+        _empty(work)  # what a killed run left
+        yield work
+        _flush(work)
+        _check_free(out, overwrite, marker)  # again: hours may have passed
+        _replace(place, work)
+    except BaseException as error:  # an interrupt leaves nothing behind either
+        shutil.rmtree(work, ignore_errors=True)
+        for parent in new_parents:  # innermost first
+            with suppress(OSError):
+                parent.rmdir()
+        if isinstance(error, OSError):
+            why = error.strerror or error
+            raise TandemError(f"{out}: cannot be written ({why}); check space and permissions") from error
+        raise
+    finally:
+        os.close(lock)
+
+
+def _check_free(out: Path, overwrite: bool, marker: str) -> None:
+    if not out.exists():
+        return
+    if not overwrite:
+        raise TandemError(f"{out}: already exists; give another --out, or --overwrite to replace it")
+    if not out.is_dir() or (any(out.iterdir()) and not (out / marker).is_file()):
+        raise TandemError(f"{out}: not a prepared corpus, so --overwrite leaves it alone; give another --out")
+
+
+def _lock(work: Path, out: Path) -> int:
+    """Hold the working directory; the system lets go when the process ends, however it ends."""
+    lock = os.open(work, os.O_RDONLY)
+    try:
+        _flock(lock)
+        # The one who held it before may have renamed it to its final place in the meantime.
+        if not work.exists() or not os.path.samestat(os.fstat(lock), work.stat()):
+            raise BlockingIOError
+    except BlockingIOError:
+        os.close(lock)
+        raise TandemError(f"{out}: another `tandem prepare` is writing it; wait for it or give another --out") from None
+    return lock
+
+
+def _flock(descriptor: int) -> None:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise
+    except OSError:
+        pass  # some network file systems know no locks on directories: better unlocked than not at all
+
+
+def _empty(directory: Path) -> None:
+    for entry in directory.iterdir():
+        if entry.is_dir() and not entry.is_symlink():
+            shutil.rmtree(entry)
+        else:
+            entry.unlink()
+
+
+def _flush(directory: Path) -> None:
+    """Bring all of a tree to the disk, so that a power cut after the rename cannot leave empty files."""
+    for folder, _, names in os.walk(directory):
+        for path in (*(os.path.join(folder, name) for name in names), folder):
+            _fsync(path)
+
+
+def _fsync(path: str | Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _replace(place: Path, work: Path) -> None:
+    """Put the finished directory in its place; a directory there is moved aside first and then removed."""
+    old = place.with_name(f".{place.name}.old")
+    shutil.rmtree(old, ignore_errors=True)
+    if place.exists():
+        place.rename(old)
+    try:
+        work.rename(place)
+    except BaseException:
+        if old.exists():
+            old.rename(place)
+        raise
+    _fsync(place.parent)
+    shutil.rmtree(old, ignore_errors=True)

@@ -1,0 +1,135 @@
+"""The joint vocabulary: SentencePiece BPE pieces learnt from both languages together."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Iterable, Sequence
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+
+from tandem.errors import TandemError
+
+PAD, UNK, BOS, EOS = 0, 1, 2, 3
+
+SPACE_MARK = "\u2581"
+"""SentencePiece writes a space as this character inside pieces; in a text it is the one that comes back as a space."""
+
+_UNSPOKEN = frozenset((PAD, BOS, EOS))
+
+# Merges among the 32,000 most frequent are seen hundreds of times in this many sentences, so more text changes
+# next to nothing, while SentencePiece holds all of it in memory.
+_MOST_SENTENCES = 2_000_000
+
+
+class Tokenizer:
+    """Turns sentences into piece numbers and back; no character is unknown, rare ones become their bytes."""
+
+    def __init__(self, model: bytes) -> None:
+        from sentencepiece import SentencePieceProcessor
+
+        self._pieces = SentencePieceProcessor(model_proto=model)
+
+    @classmethod
+    def load(cls, path: Path) -> Tokenizer:
+        """Open a stored model; the error for a missing or damaged one names the file and the remedy."""
+        remedy = "copy the corpus again or make it with `tandem prepare`"
+        try:
+            model = path.read_bytes()
+            if not model:  # SentencePiece takes no bytes for a model not yet loaded and complains much later
+                raise RuntimeError
+            tokenizer = cls(model)
+        except FileNotFoundError:
+            raise TandemError(f"{path}: no such tokenizer model; {remedy}") from None
+        except OSError as error:
+            raise TandemError(f"{path}: cannot be read ({error.strerror}); check the file") from None
+        except RuntimeError:
+            raise TandemError(f"{path}: not a SentencePiece model, or damaged; {remedy}") from None
+        pieces = tokenizer._pieces
+        if (pieces.pad_id(), pieces.unk_id(), pieces.bos_id(), pieces.eos_id()) != (PAD, UNK, BOS, EOS):
+            raise TandemError(f"{path}: a SentencePiece model that Tandem did not make; {remedy}")
+        return tokenizer
+
+    @property
+    def vocab_size(self) -> int:
+        """Number of pieces, the four special ones and the 256 bytes among them."""
+        return int(self._pieces.get_piece_size())
+
+    def encode(self, sentences: Sequence[str]) -> list[list[int]]:
+        """Piece numbers of each sentence, without BOS and EOS, worked out on all cores."""
+        encoded: list[list[int]] = self._pieces.encode(list(sentences), num_threads=-1)
+        return encoded
+
+    def decode(self, ids: Sequence[Sequence[int]]) -> list[str]:
+        """The text of each sequence; padding and sentence marks say nothing."""
+        if not len(ids):  # SentencePiece takes an empty list for one empty sentence and returns a string
+            return []
+        spoken = [[int(piece) for piece in sentence if piece not in _UNSPOKEN] for sentence in ids]
+        decoded: list[str] = self._pieces.decode(spoken)
+        return decoded
+
+
+def train_tokenizer(sentences: Iterable[str], *, vocab_size: int, model_path: Path) -> Tokenizer:
+    """Learn at most `vocab_size` pieces from sentences in random order, fewer if the text has no more to give."""
+    from sentencepiece import SentencePieceTrainer
+
+    # The order is random, so the first ones are a fair sample.
+    sample = list(islice(sentences, _MOST_SENTENCES))
+    model = io.BytesIO()
+    try:
+        SentencePieceTrainer.train(
+            sentence_iterator=iter(sample),
+            model_writer=model,  # in memory, because a file name would be written into the model
+            model_type="bpe",
+            vocab_size=vocab_size,
+            hard_vocab_limit=False,  # a small text gives what it has instead of failing
+            byte_fallback=True,
+            character_coverage=_character_coverage(sample, vocab_size),
+            # Text in, the same text out: NFKC would make "m2" of "m²" and three dots of "…", and the references, which
+            # BLEU takes raw, keep theirs. Only runs of spaces are folded, and the scorer folds them too.
+            normalization_rule_name="identity",
+            remove_extra_whitespaces=True,
+            pad_id=PAD,
+            unk_id=UNK,
+            bos_id=BOS,
+            eos_id=EOS,
+            num_threads=16,  # the result does not depend on it, but it is written into the model: never the core count
+            minloglevel=2,  # errors arrive as exceptions; the pages of progress go nowhere
+        )
+    except RuntimeError as error:
+        raise TandemError(_explain(error, vocab_size)) from error
+    model_path.write_bytes(model.getvalue())
+    return Tokenizer.load(model_path)
+
+
+def _character_coverage(sample: Sequence[str], vocab_size: int) -> float:
+    """Share of the text whose characters get a piece each: all of it, save very rare characters in large texts.
+
+    Every character that occurs gets its piece, so that the usual alphabets never fall apart into bytes. Scraped text
+    of many million characters has thousands of strays, though, and one seen less than once in a million is rarer
+    than any merge it would displace: byte fallback spells it. Nor may characters fill more than half of the
+    vocabulary (Chinese with 8000 pieces), or no room is left for words.
+    """
+    counts = np.zeros(0x110000, dtype=np.int64)
+    for start in range(0, len(sample), 10_000):
+        characters = "".join(sample[start : start + 10_000]).encode("utf-32-le")
+        counts += np.bincount(np.frombuffer(characters, dtype="<u4"), minlength=len(counts))
+    counts = np.sort(counts[counts > 0])[::-1]
+    total = int(counts.sum()) + len(sample)  # SentencePiece puts a space before each sentence
+    kept = counts[counts * 1_000_000 >= total][: vocab_size // 2]
+    if len(kept) == len(counts):
+        return 1.0
+    return max(0.98, 1 - int(counts[len(kept) :].sum()) / total)  # SentencePiece refuses less than 0.98
+
+
+def _explain(error: RuntimeError, vocab_size: int) -> str:
+    if found := re.search(r"smaller than required_chars\. \d+ vs (\d+)", str(error)):
+        return (
+            f"vocab_size {vocab_size} is too small: the 256 bytes, the special pieces and the single characters of "
+            f"this text take {found[1]}; set it to more than {found[1]}"
+        )
+    if "sentences_.empty()" in str(error):
+        return "the training text has no sentence of at most 4192 bytes to learn a vocabulary from; split its lines"
+    return f"SentencePiece cannot learn a vocabulary from the training text: {error}"

@@ -1,0 +1,263 @@
+"""What `prepare` refuses: in one line, naming file, line and remedy, and without a trace on the disk."""
+
+from __future__ import annotations
+
+import fcntl
+import gzip
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tandem.config import CorpusConfig
+from tandem.corpus import prepare as module
+from tandem.corpus.prepare import prepare
+from tandem.corpus.prepared import PreparedCorpus
+from tandem.errors import TandemError
+
+Files = tuple[Path, Path]
+Pairs = list[tuple[str, str]]
+Refused = Callable[..., str]
+
+SETTINGS = CorpusConfig(vocab_size=400)
+
+
+def tree(directory: Path) -> dict[str, bytes | None]:
+    """Everything under a directory, hidden files and empty folders too."""
+    return {str(p.relative_to(directory)): p.read_bytes() if p.is_file() else None for p in directory.rglob("*")}
+
+
+@pytest.fixture
+def exam(write_pair: Callable[[str, Pairs], Files], sentences: Pairs) -> Files:
+    return write_pair("test", sentences[2::4])
+
+
+@pytest.fixture
+def refused(tmp_path: Path, train: Files, dev: Files, exam: Files) -> Refused:
+    """Runs `prepare`, which must fail with one line and leave the disk as it was; gives the line."""
+
+    def run(**changes: object) -> str:
+        before = tree(tmp_path)
+        options = {"train": train, "dev": dev, "test": exam, "out": tmp_path / "new" / "corpus", "settings": SETTINGS}
+        with pytest.raises(TandemError) as caught:
+            prepare(**(options | changes))  # type: ignore[arg-type]
+        assert tree(tmp_path) == before
+        assert "\n" not in str(caught.value)
+        return str(caught.value)
+
+    return run
+
+
+def _append(data: bytes) -> Callable[[Path], object]:
+    return lambda path: path.write_bytes(path.read_bytes() + data)
+
+
+def _replace(data: bytes) -> Callable[[Path], object]:
+    return lambda path: path.write_bytes(data)
+
+
+def _make_directory(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+@pytest.mark.parametrize(
+    ("name", "spoil", "message"),
+    [
+        ("train.de", _append(b"eins\nzwei\n"), r"train\.en has 64 lines but .*train\.de has 66; .* after line 64$"),
+        ("dev.en", _append(b"more\n"), r"dev\.en has 21 lines but .*dev\.de has 20; .* after line 20$"),
+        ("train.en", _append(b"ok\nf\xfcr\n"), r"train\.en:66: not UTF-8 \(byte 2 .* 0xfc\); .*iconv.*train\.en$"),
+        ("train.en", _append(b"ok\ncut \xe2\x82"), r"train\.en:66: not UTF-8 \(byte 5 .* 0xe2\); .*iconv"),
+        ("dev.de", _replace("a\n".encode("utf-16")), r"dev\.de:1: not UTF-8 \(byte 1 .* 0xff\); .*iconv"),
+        ("train.de", _replace(b""), r"train\.de: the file is empty; give a file with one sentence a line$"),
+        ("test.en", _replace(b""), r"test\.en: the file is empty; give"),
+        ("dev.de", Path.unlink, r"dev\.de: no such file; check the path$"),
+        ("test.de", _make_directory, r"test\.de: this is a directory; give a text file$"),
+        ("train.en", _replace(gzip.compress(b"a\n")), r"train\.en: this is a gzip file; rename it to train\.en\.gz$"),
+        (
+            "train.en",
+            _replace(b" \n" * 63 + b"x " * 81),
+            r"train\.en and .*train\.de: cleaning dropped every pair \(empty_side 63, too_many_words 1\); "
+            r"check the files, or raise max_words \(now 80\)$",
+        ),
+    ],
+)
+def test_bad_files(tmp_path: Path, refused: Refused, name: str, spoil: Callable[[Path], object], message: str) -> None:
+    spoil(tmp_path / name)
+    assert re.search(message, error := refused()), error
+    assert str(tmp_path / name) in error
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda packed: b"not packed\n", r"train\.en\.gz: not a gzip file .*; rename it or compress it$"),
+        (lambda packed: packed[:-50], r"train\.en\.gz: the gzip file is cut short after line \d+; fetch or compress"),
+        (lambda packed: packed[:5], r"train\.en\.gz: the gzip file is cut short after line 0; fetch or compress"),
+        (lambda packed: packed[:40] + b"\xff" * 40 + packed[80:], r"train\.en\.gz: the gzip file is damaged after"),
+        (lambda packed: packed + b"rubbish", r"train\.en\.gz: the gzip file is damaged after line 64 "),
+        (lambda packed: b"", r"train\.en\.gz: the file is empty"),
+    ],
+)
+def test_bad_gzip_files(
+    tmp_path: Path, train: Files, refused: Refused, spoil: Callable[[bytes], bytes], message: str
+) -> None:
+    packed = tmp_path / "train.en.gz"
+    packed.write_bytes(spoil(gzip.compress(train[0].read_bytes())))
+    assert re.search(message, error := refused(train=(packed, train[1]))), error
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_a_file_without_read_permission(dev: Files, refused: Refused) -> None:
+    dev[0].chmod(0)
+    assert re.search(r"dev\.en: cannot be read .*permission", refused())
+
+
+def test_one_file_for_both_sides(tmp_path: Path, train: Files, refused: Refused) -> None:
+    link = tmp_path / "link.de"
+    link.symlink_to(train[0])
+    for target in (train[0], link):
+        error = refused(train=(train[0], target))
+        assert error.startswith(f"--train {train[0]} {target}: source and target are the same file; give one")
+
+
+def test_swapped_names_and_unknown_languages(tmp_path: Path, train: Files, dev: Files, refused: Refused) -> None:
+    assert f"swap them: --dev {dev[0]} {dev[1]}" in refused(dev=dev[::-1])
+    plain = (tmp_path / "a", tmp_path / "b")
+    for path, copy in zip(train, plain, strict=True):
+        copy.write_bytes(path.read_bytes())
+    assert "--languages en de" in refused(train=plain)
+
+
+@pytest.mark.parametrize("split", ["dev", "test"])
+def test_swapped_contents(tmp_path: Path, split: str, refused: Refused) -> None:
+    source, target = tmp_path / f"{split}.en", tmp_path / f"{split}.de"
+    english, german = source.read_bytes(), target.read_bytes()
+    source.write_bytes(german)
+    target.write_bytes(english)
+    error = refused()
+    assert f"{source} reads like {tmp_path / 'train.de'}" in error
+    assert f"swap them: --{split} {target} {source}" in error
+
+
+def test_too_small_a_vocabulary(refused: Refused) -> None:
+    assert re.search("vocab_size 100 is too small", refused(settings=CorpusConfig(vocab_size=100)))
+
+
+def test_an_existing_place(tmp_path: Path, train: Files, dev: Files, refused: Refused) -> None:
+    out = tmp_path / "corpus"
+    prepare(train=train, dev=dev, out=out, settings=SETTINGS)
+    assert refused(out=out) == f"{out}: already exists; give another --out, or --overwrite to replace it"
+    dev[0].write_bytes(b"")
+    assert "empty" in refused(out=out, overwrite=True)  # and the old corpus is untouched
+
+
+def test_overwriting_replaces_a_corpus_whole(tmp_path: Path, train: Files, dev: Files, exam: Files) -> None:
+    out = tmp_path / "corpus"
+    old = prepare(train=train, dev=dev, test=exam, out=out, settings=SETTINGS)
+    link = tmp_path / "link"
+    link.symlink_to(out)
+    new = prepare(train=train, dev=dev, out=link, settings=SETTINGS, overwrite=True)
+    assert new.digest != old.digest
+    assert not (out / "test").exists()
+    assert link.is_symlink()
+    assert {path.name for path in tmp_path.iterdir() if path.is_dir()} == {"corpus", "link"}
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    assert prepare(train=train, dev=dev, out=empty, settings=SETTINGS, overwrite=True).digest == new.digest
+
+
+def test_overwriting_spares_what_is_no_corpus(tmp_path: Path, refused: Refused) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / "thesis.tex").write_text("ten years")
+    for out in (home, home / "thesis.tex"):
+        assert refused(out=out, overwrite=True) == (
+            f"{out}: not a prepared corpus, so --overwrite leaves it alone; give another --out"
+        )
+
+
+def test_a_place_that_cannot_be_written(train: Files, refused: Refused) -> None:
+    assert re.search(
+        r"train\.en/corpus: cannot be written \(.+\); choose another --out", refused(out=train[0] / "corpus")
+    )
+
+
+def test_a_place_taken_in_the_meantime(tmp_path: Path, train: Files, dev: Files) -> None:
+    out = tmp_path / "corpus"
+
+    def take(stage: str, done: int, total: int | None) -> None:
+        out.mkdir(exist_ok=True)
+        (out / "mine").write_text("precious")
+
+    with pytest.raises(TandemError, match="corpus: already exists"):
+        prepare(train=train, dev=dev, out=out, settings=SETTINGS, progress=take)
+    assert tree(out) == {"mine": b"precious"}
+    assert not (tmp_path / ".corpus.partial").exists()
+
+
+def test_a_full_disk(refused: Refused, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*args: object, **options: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(module, "write_pairs", full)
+    assert re.search(r"corpus: cannot be written \(No space left on device\); check space", refused())
+
+
+@pytest.mark.parametrize("stage", ["read dev", "read and clean train", "learn vocabulary", "encode dev"])
+def test_an_interrupt_leaves_nothing(tmp_path: Path, train: Files, dev: Files, stage: str) -> None:
+    before = tree(tmp_path)
+
+    def interrupt(current: str, done: int, total: int | None) -> None:
+        if current == stage and done:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        prepare(train=train, dev=dev, out=tmp_path / "new" / "corpus", settings=SETTINGS, progress=interrupt)
+    assert tree(tmp_path) == before
+
+
+def test_leftovers_of_a_killed_run_are_cleared(tmp_path: Path, train: Files, dev: Files) -> None:
+    out = tmp_path / "corpus"
+    program = (
+        "import os, signal, sys\nfrom pathlib import Path\nfrom tandem.config import CorpusConfig\n"
+        "from tandem.corpus.prepare import prepare\n"
+        "def kill(stage, done, total):\n"
+        "    if stage == 'encode dev': os.kill(os.getpid(), signal.SIGKILL)\n"
+        "p = [Path(name) for name in sys.argv[1:]]\n"
+        "prepare(train=(p[0], p[1]), dev=(p[2], p[3]), out=p[4], settings=CorpusConfig(vocab_size=400), progress=kill)"
+    )
+    killed = subprocess.run([sys.executable, "-c", program, *train, *dev, out], check=False)
+    assert killed.returncode == -signal.SIGKILL
+    assert not out.exists()
+    assert (tmp_path / ".corpus.partial" / "train").is_dir()
+    (tmp_path / ".corpus.partial" / "stray").write_text("x")
+    prepare(train=train, dev=dev, out=out, settings=SETTINGS)
+    assert not (tmp_path / ".corpus.partial").exists()
+    assert not (out / "stray").exists()
+    PreparedCorpus.open(out).verify()
+
+
+def test_a_second_run_into_the_same_place_waits_for_nobody(tmp_path: Path, refused: Refused) -> None:
+    work = tmp_path / ".corpus.partial"
+    work.mkdir()
+    (work / "half").write_text("done by the other run")
+    held = os.open(work, os.O_RDONLY)
+    fcntl.flock(held, fcntl.LOCK_EX)
+    try:
+        assert "another `tandem prepare` is writing it" in refused(out=tmp_path / "corpus")
+    finally:
+        os.close(held)
+
+
+def test_importing_the_room_is_cheap_and_without_torch() -> None:
+    program = "import sys, tandem.corpus.prepare; sys.exit('torch' in sys.modules or 'sentencepiece' in sys.modules)"
+    started = time.monotonic()
+    subprocess.run([sys.executable, "-c", program], check=True)
+    assert time.monotonic() - started < 5
