@@ -1,0 +1,1 @@
+"""Ids to logits to text: the Transformer, its loss and its search."""

@@ -1,0 +1,161 @@
+"""The pieces a Transformer is built from: dropout, attention and the feed-forward block.
+
+The CPU paths look odd because they were measured: at sentence lengths, bfloat16
+`scaled_dot_product_attention` is several times slower in its backward pass than three plain products,
+and `F.dropout` spends eight times as long drawing its mask as the byte mask below.
+
+Mixed precision is explicit: the number format of the activations decides, and weights, kept in float32, are cast
+to it where they are used. `torch.autocast` would send every softmax through float32, a third slower over all.
+
+Shapes: B batch, T target positions, S source positions, D model width, H heads, K width of a head.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+BYTE_VALUES = 256
+
+
+class ByteDropout(torch.autograd.Function):
+    """Dropout whose mask costs one random byte an element; the rate is rounded to 1/256."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, dropped_bytes: int) -> Tensor:
+        # One 64-bit draw serves eight elements; the full range keeps the top byte uniform.
+        draws = torch.empty((x.numel() + 7) // 8, dtype=torch.int64).random_(-(2**63), None)
+        keep = draws.view(torch.uint8)[: x.numel()].view(x.shape) >= dropped_bytes
+        # The scale that keeps the expectation is folded into the mask: one product, forward and backward.
+        mask = keep.to(x.dtype).mul_(BYTE_VALUES / (BYTE_VALUES - dropped_bytes))
+        ctx.save_for_backward(mask)
+        return x * mask
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        (mask,) = ctx.saved_tensors
+        return grads[0] * mask, None
+
+
+def dropout(x: Tensor, rate: float, training: bool) -> Tensor:
+    """Zero elements with probability `rate` while training, and scale up the rest."""
+    if not training or rate == 0.0:
+        return x
+    if x.is_cuda:
+        return F.dropout(x, rate)
+    dropped: Tensor = ByteDropout.apply(x, round(rate * BYTE_VALUES))  # type: ignore[no-untyped-call]
+    return dropped
+
+
+def attend(q_BHTK: Tensor, k_BHSK: Tensor, v_BHSK: Tensor, mask: Tensor | None, rate: float) -> Tensor:
+    """Scaled dot-product attention; `mask` is added to the scores, `rate` drops attention weights."""
+    if q_BHTK.is_cuda:
+        return F.scaled_dot_product_attention(q_BHTK, k_BHSK, v_BHSK, attn_mask=mask, dropout_p=rate)
+    scores_BHTS = (q_BHTK * (1 / math.sqrt(q_BHTK.shape[-1]))) @ k_BHSK.transpose(-1, -2)
+    if mask is not None:
+        scores_BHTS = scores_BHTS + mask.to(scores_BHTS.dtype)
+    return dropout(scores_BHTS.softmax(-1), rate, training=rate > 0) @ v_BHSK
+
+
+class Linear(nn.Linear):
+    """A linear map in the number format of its input."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.linear(x, self.weight.to(x.dtype), self.bias.to(x.dtype))
+
+
+class LayerNorm(nn.LayerNorm):
+    """Layer normalisation in the number format of its input."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.layer_norm(x, self.normalized_shape, self.weight.to(x.dtype), self.bias.to(x.dtype), self.eps)
+
+
+def split_heads(x_BTD: Tensor, heads: int) -> Tensor:
+    """Cut the last dimension into heads and bring them before the positions."""
+    batch, positions, width = x_BTD.shape
+    return x_BTD.view(batch, positions, heads, width // heads).transpose(1, 2)
+
+
+def merge_heads(x_BHTK: Tensor) -> Tensor:
+    """Undo `split_heads`."""
+    return x_BHTK.transpose(1, 2).flatten(2)
+
+
+class KeyValues:
+    """Keys and values of the positions decoded so far; grows by one position a search step."""
+
+    def __init__(self) -> None:
+        self.keys: Tensor | None = None
+        self.values: Tensor | None = None
+
+    def append(self, keys_BHTK: Tensor, values_BHTK: Tensor) -> tuple[Tensor, Tensor]:
+        """Add the newest position and return all of them."""
+        if self.keys is not None and self.values is not None:
+            keys_BHTK = torch.cat([self.keys, keys_BHTK], dim=2)
+            values_BHTK = torch.cat([self.values, values_BHTK], dim=2)
+        self.keys, self.values = keys_BHTK, values_BHTK
+        return keys_BHTK, values_BHTK
+
+    def select(self, rows: Tensor) -> None:
+        """Keep these rows of the batch, in this order."""
+        assert self.keys is not None
+        assert self.values is not None
+        self.keys, self.values = self.keys.index_select(0, rows), self.values.index_select(0, rows)
+
+
+class SelfAttention(nn.Module):
+    """Every position looks at the positions of its own sequence."""
+
+    def __init__(self, width: int, heads: int, rate: float) -> None:
+        super().__init__()
+        self.heads, self.rate = heads, rate
+        # One product for queries, keys and values: fewer, larger matrix multiplications.
+        self.query_key_value = Linear(width, 3 * width)
+        self.output = Linear(width, width)
+
+    def forward(self, x_BTD: Tensor, mask: Tensor | None, past: KeyValues | None = None) -> Tensor:
+        q, k, v = (split_heads(part, self.heads) for part in self.query_key_value(x_BTD).chunk(3, dim=-1))
+        if past is not None:
+            k, v = past.append(k, v)
+        mixed: Tensor = self.output(merge_heads(attend(q, k, v, mask, self.rate if self.training else 0.0)))
+        return mixed
+
+
+class CrossAttention(nn.Module):
+    """Every target position looks at the encoded source."""
+
+    def __init__(self, width: int, heads: int, rate: float) -> None:
+        super().__init__()
+        self.heads, self.rate = heads, rate
+        self.query = Linear(width, width)
+        self.key_value = Linear(width, 2 * width)
+        self.output = Linear(width, width)
+
+    def keys_values(self, memory_BSD: Tensor) -> tuple[Tensor, Tensor]:
+        """Project the encoded source once; every decoding step then reuses the result."""
+        keys, values = (split_heads(part, self.heads) for part in self.key_value(memory_BSD).chunk(2, dim=-1))
+        return keys, values
+
+    def forward(self, x_BTD: Tensor, keys_values: tuple[Tensor, Tensor], mask: Tensor | None) -> Tensor:
+        q = split_heads(self.query(x_BTD), self.heads)
+        mixed: Tensor = self.output(merge_heads(attend(q, *keys_values, mask, self.rate if self.training else 0.0)))
+        return mixed
+
+
+class FeedForward(nn.Module):
+    """Two linear maps with a ReLU between them, at every position alike."""
+
+    def __init__(self, width: int, inner_width: int, rate: float) -> None:
+        super().__init__()
+        self.rate = rate
+        self.inner = Linear(width, inner_width)
+        self.output = Linear(inner_width, width)
+
+    def forward(self, x_BTD: Tensor) -> Tensor:
+        mixed: Tensor = self.output(dropout(F.relu(self.inner(x_BTD)), self.rate, self.training))
+        return mixed
