@@ -1,0 +1,92 @@
+"""What a person sees of a run: one live line on a terminal, plain lines anywhere else."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, TextColumn
+
+from tandem.monitor.records import Ended, Evaluated, Noticed, Progressed, Record, Saved, Started
+
+
+class ConsoleView:
+    """Writes the records that matter to a person, each as a line or a few."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._progress: Progress | None = None
+
+    def show(self, record: Record) -> None:
+        match record:
+            case Started():
+                self._say(started_line(record))
+                self._open_progress(record)
+            case Progressed():
+                self._advance(record)
+            case Evaluated():
+                for line in evaluation_lines(record):
+                    self._say(line)
+            case Saved():
+                self._say(f"[dim]saved {escape(record.path)} ({record.bytes / 1e6:.1f} MB)[/dim]")
+            case Noticed():
+                self._say(f"[yellow]note:[/yellow] {escape(record.message)}")
+            case Ended():
+                self.close()
+                self._say(ended_line(record))
+
+    def close(self) -> None:
+        if self._progress is not None:
+            self._progress.stop()
+            self._progress = None
+
+    def _say(self, line: str) -> None:
+        self._console.print(line, highlight=False, soft_wrap=True)
+
+    def _open_progress(self, record: Started) -> None:
+        if self._console.is_terminal:
+            bar = BarColumn(bar_width=20)
+            self._progress = Progress(bar, TextColumn("{task.description}"), console=self._console, transient=True)
+            self._progress.add_task("first steps ...", total=record.max_steps, completed=record.step)
+            self._progress.start()
+
+    def _advance(self, record: Progressed) -> None:
+        if self._progress is None:
+            self._say(progress_line(record))
+        else:
+            self._progress.update(self._progress.task_ids[0], completed=record.step, description=progress_line(record))
+
+
+def started_line(record: Started) -> str:
+    processes = f"{record.world_size} process{'es' if record.world_size > 1 else ''}"
+    return (
+        f"training {record.parameters / 1e6:.1f} M parameters on {record.training_pairs:,} pairs "
+        f"({record.padding_share:.1%} padding, {record.steps_per_epoch:.0f} steps an epoch), "
+        f"{processes} x {record.threads} threads on {record.device}, {record.precision}"
+    )
+
+
+def progress_line(record: Progressed) -> str:
+    left = timedelta(seconds=round(record.seconds_left))
+    return (
+        f"step {record.step:,}/{record.max_steps:,}  loss {record.train_loss:.3f}  lr {record.learning_rate:.2e}  "
+        f"{record.tokens_per_second:,.0f} tok/s  {record.step_seconds:.2f} s/step  {left} left"
+    )
+
+
+def evaluation_lines(record: Evaluated) -> list[str]:
+    lines = [
+        f"[bold]step {record.step:,}: {record.split} BLEU {record.bleu:.2f}[/bold]  loss {record.eval_loss:.3f}  "
+        f"perplexity {record.perplexity:.2f}  [dim]({record.sentences} sentences, {record.seconds:.1f} s)[/dim]"
+    ]
+    for sample in record.samples:
+        lines.append(f"    [dim]source    [/dim] {escape(sample.source)}")
+        lines.append(f"    [dim]reference [/dim] {escape(sample.reference)}")
+        lines.append(f"    [dim]hypothesis[/dim] {escape(sample.hypothesis)}")
+    return lines
+
+
+def ended_line(record: Ended) -> str:
+    best = "" if record.best_bleu is None else f"; best dev BLEU {record.best_bleu:.2f} at step {record.best_step:,}"
+    return f"{escape(record.reason)} at step {record.step:,}{best}"

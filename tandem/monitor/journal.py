@@ -1,0 +1,67 @@
+"""The journal: each rank's own append-only file of records, one JSON object a line. The only source of truth."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Protocol
+
+from tandem.monitor.records import Record
+
+
+class View(Protocol):
+    """Anything that shows records to somebody."""
+
+    def show(self, record: Record) -> None:
+        """Show one record."""
+
+    def close(self) -> None:
+        """Finish; nothing is shown afterwards."""
+
+
+class Journal:
+    """A view that appends each record, with the time, to a rank's file."""
+
+    def __init__(self, directory: Path, rank: int) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        path = directory / f"rank-{rank}.jsonl"
+        torn = path.exists() and path.read_bytes()[-1:] not in (b"\n", b"")
+        self._file = path.open("a", encoding="utf-8")
+        if torn:
+            # A killed process may have left half a line: end it, so that the next record starts its own.
+            self._file.write("\n")
+
+    def show(self, record: Record) -> None:
+        line = {"time": datetime.now(UTC).isoformat(timespec="milliseconds"), **record.as_dict()}
+        self._file.write(json.dumps(line, ensure_ascii=False) + "\n")
+        self._file.flush()
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class Recorder:
+    """Hands each record to the journal and to every view this process has."""
+
+    def __init__(self, views: Sequence[View]) -> None:
+        self._views = views
+
+    def record(self, record: Record) -> None:
+        for view in self._views:
+            view.show(record)
+
+    def close(self) -> None:
+        for view in self._views:
+            view.close()
+
+
+def read_journal(path: Path) -> Iterator[dict[str, Any]]:
+    """The records of one rank, oldest first; a torn line, left by a killed process, is passed over."""
+    with path.open(encoding="utf-8", errors="replace") as lines:
+        for line in lines:
+            try:
+                yield json.loads(line)
+            except json.JSONDecodeError:
+                continue

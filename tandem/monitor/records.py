@@ -1,0 +1,110 @@
+"""The records of a run: journal, console, TensorBoard and report are all made from these and nothing else."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any, ClassVar
+
+
+@dataclass(frozen=True, kw_only=True)
+class Record:
+    """Something that happened at a step."""
+
+    kind: ClassVar[str]
+    step: int
+
+    def as_dict(self) -> dict[str, Any]:
+        return {"kind": self.kind, **asdict(self)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Started(Record):
+    """A process began, or began again, to work on the run."""
+
+    kind: ClassVar[str] = "started"
+    max_steps: int
+    version: str
+    host: str
+    rank: int
+    world_size: int
+    device: str
+    threads: int
+    precision: str
+    parameters: int
+    corpus_digest: str
+    training_pairs: int
+    pairs_left_out: int
+    padding_share: float
+    steps_per_epoch: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Progressed(Record):
+    """A stretch of steps; means are over the stretch, losses in nats per target token over all processes."""
+
+    kind: ClassVar[str] = "progressed"
+    max_steps: int
+    steps: int
+    epoch: float
+    train_loss: float
+    objective: float
+    learning_rate: float
+    gradient_norm: float
+    target_tokens: int
+    tokens_per_second: float
+    step_seconds: float
+    seconds_left: float
+    exchanged_bytes: int
+    seconds: dict[str, float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sample:
+    """One dev sentence and what the model makes of it."""
+
+    source: str
+    reference: str
+    hypothesis: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluated(Record):
+    """The model measured on a whole split."""
+
+    kind: ClassVar[str] = "evaluated"
+    split: str
+    eval_loss: float
+    perplexity: float
+    bleu: float
+    signature: str
+    sentences: int
+    seconds: float
+    samples: list[Sample] = field(default_factory=list)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Saved(Record):
+    """A checkpoint is safely on disk."""
+
+    kind: ClassVar[str] = "saved"
+    path: str
+    bytes: int
+    seconds: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Noticed(Record):
+    """Something the user should know and need not act on."""
+
+    kind: ClassVar[str] = "noticed"
+    message: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ended(Record):
+    """A process stopped working on the run, and why."""
+
+    kind: ClassVar[str] = "ended"
+    reason: str
+    best_bleu: float | None
+    best_step: int | None

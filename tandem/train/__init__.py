@@ -1,0 +1,1 @@
+"""The training loop: batches, schedule, step, evaluation and checkpoints."""

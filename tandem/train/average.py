@@ -1,0 +1,48 @@
+"""The mean of several checkpoints' weights, which often translates better than any of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from tandem.errors import TandemError
+from tandem.train.checkpoint import MODEL_FILE, Checkpoint, write
+from tandem.train.run import Run
+from tandem.train.shelf import Shelf
+
+
+def average(checkpoints: Sequence[Checkpoint], out: Path) -> Checkpoint:
+    """Write a checkpoint, weights only, that is the mean of others of the same model."""
+    if not checkpoints:
+        raise TandemError("there is no checkpoint to average; train first")
+    total: dict[str, Tensor] = {}
+    for checkpoint in checkpoints:
+        for name, weights in checkpoint.model().items():
+            # Summed in double precision, one checkpoint in memory at a time.
+            total[name] = total[name] + weights.double() if name in total else weights.double()
+    mean = {name: (weights / len(checkpoints)).to(torch.float32) for name, weights in total.items()}
+    newest = max(checkpoints, key=lambda checkpoint: checkpoint.step)
+    facts = {
+        "numbers": newest.state["numbers"],
+        "averaged_steps": sorted(checkpoint.step for checkpoint in checkpoints),
+    }
+    return write(out, {MODEL_FILE: mean}, facts)
+
+
+def average_run(run: Run, *, last: int | None, best: int | None) -> Checkpoint:
+    """Average a run's newest or best checkpoints; by default all the newest ones it keeps."""
+    if last is not None and best is not None:
+        raise TandemError("--last and --best cannot both be averaged; give one of them")
+    shelf = Shelf(run.directory)
+    wanted = best if best is not None else last or run.config.checkpoint.keep_last
+    found = shelf.best()[:wanted] if best is not None else shelf.newest(wanted)
+    if len(found) < wanted:
+        kind = "best" if best is not None else "last"
+        raise TandemError(
+            f"{run.directory}: keeps {len(found)} of the {wanted} checkpoints to average; "
+            f"ask for fewer, or train with checkpoint.keep_{kind}={wanted}"
+        )
+    return average(found, run.averaged_directory)

@@ -1,0 +1,155 @@
+"""Checkpoints: a directory a step, either whole or not there at all.
+
+step-00004000/model.safetensors      the weights
+step-00004000/optimizer.safetensors  Adam's means (not in the best ones, which are for use, not for resuming)
+step-00004000/state.json             step, progress, versions, and the sizes and digests of the other files
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+import tandem
+from tandem.errors import TandemError
+from tandem.train.state import TrainState
+
+MODEL_FILE = "model.safetensors"
+OPTIMIZER_FILE = "optimizer.safetensors"
+STATE_FILE = "state.json"
+FORMAT = 1
+# Directories with this prefix are being written or removed; no reader looks at them.
+HIDDEN = "."
+
+
+class DamagedCheckpointError(TandemError):
+    """A checkpoint that is not what was written."""
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A checkpoint on disk whose files have been checked against their digests."""
+
+    directory: Path
+    state: Mapping[str, Any]
+
+    @property
+    def step(self) -> int:
+        return int(self.state["numbers"]["progress"]["step"])
+
+    @property
+    def bleu(self) -> float | None:
+        """The dev BLEU it was kept for; none for a checkpoint that is not one of the best."""
+        bleu = self.state.get("bleu")
+        return None if bleu is None else float(bleu)
+
+    @property
+    def size(self) -> int:
+        """Bytes on disk."""
+        return sum(file.stat().st_size for file in self.directory.iterdir())
+
+    def model(self) -> dict[str, Tensor]:
+        return load_file(self.directory / MODEL_FILE)
+
+    def restore(self, state: TrainState) -> None:
+        """Turn a fresh state into the saved one."""
+        state.restore(self.model(), load_file(self.directory / OPTIMIZER_FILE), self.state["numbers"])
+
+
+def step_name(step: int) -> str:
+    return f"step-{step:08d}"
+
+
+def save(directory: Path, state: TrainState) -> Checkpoint:
+    """Save everything needed to resume."""
+    files = {MODEL_FILE: state.model_tensors(), OPTIMIZER_FILE: state.optimizer_tensors()}
+    return write(directory, files, {"numbers": state.numbers()})
+
+
+def save_weights(directory: Path, state: TrainState, bleu: float) -> Checkpoint:
+    """Save the weights alone, with the BLEU they earned."""
+    return write(directory, {MODEL_FILE: state.model_tensors()}, {"numbers": state.numbers(), "bleu": bleu})
+
+
+def write(directory: Path, files: Mapping[str, Mapping[str, Tensor]], facts: Mapping[str, Any]) -> Checkpoint:
+    """Write a checkpoint so that at every instant it is either absent or whole, also across a power cut."""
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    temporary = directory.with_name(f"{HIDDEN}{directory.name}.writing")
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir()
+    try:
+        for name, tensors in files.items():
+            save_file({key: tensor.detach().cpu().contiguous() for key, tensor in tensors.items()}, temporary / name)
+        state = {
+            "format": FORMAT,
+            "versions": {"tandem": tandem.__version__, "torch": torch.__version__},
+            **facts,
+            "files": {
+                name: {"bytes": (temporary / name).stat().st_size, "sha256": _digest(temporary / name)}
+                for name in files
+            },
+        }
+        (temporary / STATE_FILE).write_text(json.dumps(state, indent=2) + "\n")
+        for path in (*temporary.iterdir(), temporary):
+            _flush_to_disk(path)
+        remove(directory)
+        temporary.rename(directory)
+        _flush_to_disk(directory.parent)
+    except OSError as error:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise TandemError(
+            f"{directory}: cannot save the checkpoint ({error.strerror}); free some space and start the run again, "
+            "it continues from the newest checkpoint"
+        ) from error
+    return Checkpoint(directory, state)
+
+
+def read(directory: Path) -> Checkpoint:
+    """Open a checkpoint and check every file against its digest."""
+    try:
+        state = json.loads((directory / STATE_FILE).read_text())
+        if state["format"] != FORMAT:
+            raise TandemError(
+                f"{directory}: format {state['format']} is not the one this version reads ({FORMAT}); "
+                f"use tandem {state['versions']['tandem']}"
+            )
+        for name, facts in state["files"].items():
+            if _digest(directory / name) != facts["sha256"]:
+                raise DamagedCheckpointError(f"{directory / name}: contents differ from what was saved")
+    except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
+        raise DamagedCheckpointError(f"{directory}: not a whole checkpoint ({error})") from error
+    return Checkpoint(directory, state)
+
+
+def remove(directory: Path) -> None:
+    """Remove a checkpoint; killed half-way, nothing half-removed is left under its name."""
+    if not directory.exists():
+        return
+    doomed = directory.with_name(f"{HIDDEN}{directory.name}.removing")
+    shutil.rmtree(doomed, ignore_errors=True)
+    directory.rename(doomed)
+    shutil.rmtree(doomed)
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _flush_to_disk(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

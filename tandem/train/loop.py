@@ -1,0 +1,112 @@
+"""The training loop: fetch, step, log, evaluate, save, until there is a reason to stop."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from types import FrameType
+
+from tandem.cluster.world import World, joined_world
+from tandem.config import Config
+from tandem.corpus.prepared import PreparedCorpus
+from tandem.errors import TandemError
+from tandem.monitor.journal import Journal, Recorder, View
+from tandem.monitor.records import Ended
+from tandem.monitor.tensorboard import TensorBoardView
+from tandem.train.job import Job
+from tandem.train.run import Run, locked, start
+from tandem.train.shelf import Shelf, WritableShelf
+from tandem.train.step import NonFiniteGradientError
+
+
+def train(job: Job) -> Ended:
+    """Train until the steps are used up, patience ends or somebody asks to stop; by then the state is saved."""
+    config, progress = job.config, job.state.progress
+    job.begin()
+    reason = job.reason_to_stop()
+    while reason is None:
+        batch = job.fetch(progress.step + 1)
+        job.learn(batch)
+        if job.due(config.train.log_every):
+            job.log()
+        if job.due(config.evaluation.every_steps):
+            job.evaluate()
+        reason = job.reason_to_stop()
+        if reason is not None or job.due(config.checkpoint.every_steps):
+            job.save()
+    return job.end(reason)
+
+
+def run_training(
+    config: Config, corpus_directory: Path, run_directory: Path, views: Sequence[View] = (), change: bool = False
+) -> Ended:
+    """Start a run, or continue it where it stopped; `views` show it to people, from its first process alone."""
+    corpus = PreparedCorpus.open(corpus_directory)
+    # The corpus is what it is, whatever the preset wished for: record the truth.
+    config = config.model_copy(update={"corpus": corpus.facts.settings})
+    with ExitStack() as stack:
+        world = stack.enter_context(joined_world())
+        _check_everyone_has_work(config, world)
+        run, changed = stack.enter_context(_shared_run(world, run_directory, config, corpus, change))
+        shelf = WritableShelf(run.directory, config.checkpoint) if world.leads else Shelf(run.directory)
+        shown = [TensorBoardView(run.tensorboard_directory), *views] if world.leads else []
+        recorder = Recorder([Journal(run.journal_directory, world.rank), *shown])
+        stack.callback(recorder.close)
+        job = Job(config=config, corpus=corpus, world=world, recorder=recorder, shelf=shelf)
+        for setting in changed:
+            job.notice(f"changed setting: {setting}")
+        stack.enter_context(_stopping_on_request(job))
+        try:
+            return train(job)
+        except NonFiniteGradientError as error:
+            job.end(f"failed: {error}")
+            raise
+
+
+def _check_everyone_has_work(config: Config, world: World) -> None:
+    batch = config.batch
+    if batch.micro_batches < world.size:
+        tokens = batch.tokens * batch.micro_batches // world.size
+        raise TandemError(
+            f"batch.micro_batches: {batch.micro_batches} cannot keep {world.size} processes busy; "
+            f"batch.micro_batches={world.size} batch.tokens={tokens} makes steps of about the same size"
+        )
+
+
+@contextmanager
+def _shared_run(
+    world: World, directory: Path, config: Config, corpus: PreparedCorpus, change: bool
+) -> Iterator[tuple[Run, list[str]]]:
+    """The run's directory, made or checked by the first process while the others wait for its word."""
+    with ExitStack() as stack:
+        changed: list[str] = []
+        refusal: TandemError | None = None
+        if world.leads:
+            try:
+                stack.enter_context(locked(directory))
+                changed = start(directory, config, corpus, change)
+            except TandemError as error:
+                refusal = error
+        if world.agree(refusal is not None):
+            raise refusal or TandemError(f"{directory}: the first process cannot use it, its message says why")
+        yield Run.open(directory), changed
+
+
+@contextmanager
+def _stopping_on_request(job: Job) -> Iterator[None]:
+    """Turn the first SIGINT or SIGTERM into a wish to stop at the next log line, saved; the second one acts at once."""
+
+    def wish(number: int, _frame: FrameType | None) -> None:
+        job.wants_to_stop = True
+        name = signal.Signals(number).name
+        signal.signal(number, before[signal.Signals(number)])
+        job.notice(f"{name}: saving and stopping at the next log line; once more to stop at once")
+
+    before = {number: signal.signal(number, wish) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
