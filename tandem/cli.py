@@ -1,0 +1,252 @@
+"""The command line: parse, call, print. Whatever computes is imported by the command that needs it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tandem import __version__
+from tandem.errors import TandemError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from tandem.train.run import Run
+
+app = typer.Typer(
+    help="Train Transformer translators on however many machines you have.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+config_app = typer.Typer(help="Look at settings.", no_args_is_help=True, rich_markup_mode=None)
+app.add_typer(config_app, name="config")
+
+# Lines of standard input translated at once: enough to sort by length, few enough to show results soon.
+LINES_AT_ONCE = 1024
+
+TextPair = tuple[Path, Path]
+Overrides = Annotated[
+    list[str] | None, typer.Argument(metavar="[key.path=value]...", help="Settings to change, e.g. search.beam=5.")
+]
+RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="Directory of a run made by `tandem train`.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the answer as JSON on standard output.")]
+CheckpointChoice = Annotated[str, typer.Option(help="best, last, averaged, or a checkpoint directory.")]
+
+
+def main() -> None:
+    """Run the command line; a fault of the user's becomes one message and exit code 2."""
+    try:
+        app()
+    except TandemError as error:
+        print(f"tandem: {error}", file=sys.stderr)
+        sys.exit(2)
+
+
+@app.callback(invoke_without_command=True)
+def version(show: Annotated[bool, typer.Option("--version", help="Print the version.")] = False) -> None:
+    if show:
+        print(f"tandem {__version__}")
+        raise typer.Exit
+
+
+@app.command()
+def prepare(
+    train: Annotated[TextPair, typer.Option(help="Source and target text to train on, e.g. train.en train.de[.gz].")],
+    dev: Annotated[TextPair, typer.Option(help="Source and target text to evaluate on during training.")],
+    out: Annotated[Path, typer.Option(help="Directory to make.")],
+    overrides: Overrides = None,
+    test: Annotated[TextPair | None, typer.Option(help="Source and target text for the final test.")] = None,
+    preset: Annotated[str | None, typer.Option(help="Preset or YAML file whose corpus settings to use.")] = None,
+    languages: Annotated[
+        tuple[str, str] | None, typer.Option(help="Language codes, where the file names do not end with them.")
+    ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a corpus that is there already.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Turn parallel text into a prepared corpus."""
+    from tandem.config import Config, load, load_overrides
+    from tandem.corpus.prepare import prepare as prepare_corpus
+    from tandem.monitor.stages import shown_stages
+
+    config: Config = load(preset, overrides or []) if preset else load_overrides(overrides or [])
+    with shown_stages(_console(stderr=True)) as progress:
+        corpus = prepare_corpus(
+            train=train,
+            dev=dev,
+            test=test,
+            out=out,
+            settings=config.corpus,
+            languages=languages,
+            overwrite=overwrite,
+            progress=progress,
+        )
+    if as_json:
+        print(corpus.facts.model_dump_json(indent=2))
+    else:
+        from tandem.corpus.summary import summary_lines
+
+        print("\n".join(summary_lines(corpus)))
+
+
+@app.command()
+def train(
+    config: Annotated[str, typer.Argument(metavar="PRESET_OR_FILE", help="A preset's name or a YAML file.")],
+    corpus: Annotated[Path, typer.Option(help="Directory made by `tandem prepare`.")],
+    run: Annotated[Path, typer.Option(help="Directory of the run; one that exists is continued.")],
+    overrides: Overrides = None,
+    change: Annotated[bool, typer.Option("--change", help="Continue a run with changed settings.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Train a model; started again, the run continues where it stopped."""
+    from tandem.config import load
+
+    settings = load(config, overrides or [])
+    from tandem.monitor.console import ConsoleView
+    from tandem.train.loop import run_training
+
+    ended = run_training(settings, corpus, run, [ConsoleView(_console(stderr=as_json))], change)
+    if as_json:
+        _print_json({"run": str(run), **ended.as_dict()})
+
+
+@app.command()
+def evaluate(
+    run: RunPath,
+    overrides: Overrides = None,
+    split: Annotated[str | None, typer.Option(help="dev or test; by default test, if the corpus has one.")] = None,
+    checkpoint: CheckpointChoice = "best",
+    corpus: Annotated[Path | None, typer.Option(help="The run's corpus, if it has moved.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Measure a trained model: loss, perplexity, and BLEU with its signature."""
+    from tandem.monitor.console import evaluation_lines
+    from tandem.monitor.stages import shown_stages
+    from tandem.train.evaluate import evaluate_run
+    from tandem.train.restore import choose_checkpoint
+
+    opened = _open_run(run, overrides)
+    used = opened.corpus(corpus)
+    chosen = choose_checkpoint(opened, checkpoint)
+    with shown_stages(_console(stderr=True)) as progress:
+        evaluated = evaluate_run(
+            opened,
+            corpus=used,
+            checkpoint=chosen,
+            split=split or ("test" if "test" in used.facts.splits else "dev"),
+            progress=lambda done, total: progress("translate", done, total),
+        )
+    if as_json:
+        _print_json({"checkpoint": str(chosen.directory), **evaluated.as_dict()})
+    else:
+        console = _console()
+        for line in [*evaluation_lines(evaluated), f"[dim]{evaluated.signature}; {chosen.directory}[/dim]"]:
+            console.print(line, highlight=False, soft_wrap=True)
+
+
+@app.command()
+def translate(
+    run: RunPath,
+    text: Annotated[
+        list[str] | None, typer.Argument(help="Sentences; without any, standard input line by line.")
+    ] = None,
+    setting: Annotated[
+        list[str] | None, typer.Option("--set", metavar="key.path=value", help="Setting to change.")
+    ] = None,
+    checkpoint: CheckpointChoice = "best",
+    as_json: AsJson = False,
+) -> None:
+    """Translate text."""
+    from tandem.serve.translator import load_translator
+    from tandem.train.restore import choose_checkpoint
+
+    opened = _open_run(run, setting)
+    translator = load_translator(opened, choose_checkpoint(opened, checkpoint))
+    for sentences in [text] if text else _standard_input():
+        for source, translation in zip(sentences, translator.translate(sentences), strict=True):
+            answer = {"source": source, "translation": translation}
+            print(json.dumps(answer, ensure_ascii=False) if as_json else translation, flush=True)
+
+
+@app.command()
+def average(
+    run: RunPath,
+    last: Annotated[int | None, typer.Option(min=1, help="Average this many of the newest checkpoints.")] = None,
+    best: Annotated[int | None, typer.Option(min=1, help="Average this many of the best checkpoints.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Average the weights of several checkpoints into RUN/averaged."""
+    from tandem.train.average import average_run
+    from tandem.train.run import Run
+
+    averaged = average_run(Run.open(run), last=last, best=best)
+    steps = averaged.state["averaged_steps"]
+    if as_json:
+        _print_json({"checkpoint": str(averaged.directory), "averaged_steps": steps})
+    else:
+        print(f"averaged steps {', '.join(map(str, steps))} into {averaged.directory}")
+
+
+@app.command()
+def demo(
+    directory: Annotated[Path, typer.Option("--dir", help="Where corpus and run are put.")] = Path("demo"),
+    as_json: AsJson = False,
+) -> None:
+    """Watch a small Transformer learn to translate a toy grammar, within two minutes."""
+    from tandem.demo import run_demo
+
+    answer = run_demo(directory, _console(stderr=as_json))
+    if as_json:
+        _print_json(answer)
+
+
+@config_app.command()
+def show(
+    preset: Annotated[str, typer.Argument(metavar="PRESET_OR_FILE", help="A preset's name or a YAML file.")],
+    overrides: Overrides = None,
+    as_json: AsJson = False,
+) -> None:
+    """Print the resolved settings, each with the sentence that explains it."""
+    from tandem.config import dump, load
+
+    config = load(preset, overrides or [])
+    print(config.model_dump_json(indent=2) if as_json else dump(config, explain=True), end="\n" if as_json else "")
+
+
+@config_app.command(name="list")
+def list_presets() -> None:
+    """Print the names of the presets."""
+    from tandem.config import presets
+
+    print("\n".join(presets()))
+
+
+def _open_run(directory: Path, overrides: list[str] | None) -> Run:
+    from tandem.train.run import Run
+
+    return Run.open(directory, overrides or [])
+
+
+def _standard_input() -> Iterator[list[str]]:
+    """Lines as they come from a person, in larger portions from a file or a pipe."""
+    lines = (line.rstrip("\n") for line in sys.stdin)
+    at_once = 1 if sys.stdin.isatty() else LINES_AT_ONCE
+    while portion := list(islice(lines, at_once)):
+        yield portion
+
+
+def _console(stderr: bool = False) -> Console:
+    from rich.console import Console
+
+    return Console(stderr=stderr)
+
+
+def _print_json(answer: dict[str, Any]) -> None:
+    print(json.dumps(answer, indent=2, ensure_ascii=False))
