@@ -23,7 +23,9 @@ PRESET_DIRECTORY = Path(__file__).parent / "presets"
 class Section(BaseModel):
     """A group of settings: unknown keys are refused, values never change after validation."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, strict=True, allow_inf_nan=False, use_attribute_docstrings=True
+    )
 
 
 class CorpusConfig(Section):
@@ -188,7 +190,18 @@ class Difference:
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML that reads 1e-3 as the number everybody means by it."""
+    """YAML that reads 1e-3 as the number everybody means by it, and takes keys as they are written, each once."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        names = set()
+        for key, _ in node.value:
+            if key.tag != "tag:yaml.org,2002:merge" and isinstance(key, yaml.ScalarNode):
+                key.tag = "tag:yaml.org,2002:str"  # or 5, on and ~ were no strings
+                if key.value in names:
+                    # Of two sections or settings with one name, YAML would silently drop the first.
+                    raise yaml.constructor.ConstructorError(None, None, f"{key.value} is there twice", key.start_mark)
+                names.add(key.value)
+        return super().construct_mapping(node, deep)
 
 
 _Loader.add_implicit_resolver(
@@ -278,7 +291,7 @@ def _read(path: Path) -> Tree:
         tree = yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)
     except (OSError, UnicodeDecodeError) as error:
         raise TandemError(f"{path}: cannot be read ({error})") from error
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError) as error:  # ValueError: the thirteenth month of a date
         where = getattr(error, "problem_mark", None)
         line = f"line {where.line + 1}: " if where else ""
         raise TandemError(f"{path}: {line}not YAML ({getattr(error, 'problem', error)})") from error
@@ -308,7 +321,7 @@ def _override(tree: Tree, overrides: Sequence[str]) -> tuple[Tree, list[Fault]]:
             continue
         try:
             parsed = yaml.load(value, Loader=_Loader)
-        except yaml.YAMLError:
+        except (yaml.YAMLError, ValueError):
             faults.append(Fault(key, f"the value {value!r} is not YAML"))
             continue
         tree = _merged(tree, {section: {name: parsed}})

@@ -35,7 +35,7 @@ class AllReduce:
         self._ddp: DistributedDataParallel | None = None
         self.module = module
         if world.size > 1:
-            self._ddp = DistributedDataParallel(module, broadcast_buffers=False, gradient_as_bucket_view=True)
+            self._ddp = DistributedDataParallel(module, forward_sync_buffers=False, gradient_as_bucket_view=True)
             # A lambda, because DDP insists on the exact class in the hook's annotations, which no type checker knows.
             self._ddp.register_comm_hook(None, lambda _state, bucket: self._sum_bucket(bucket))
             self.module = self._ddp

@@ -47,7 +47,9 @@ def dropout(x: Tensor, rate: float, training: bool) -> Tensor:
         return x
     if x.is_cuda:
         return F.dropout(x, rate)
-    dropped: Tensor = ByteDropout.apply(x, round(rate * BYTE_VALUES))  # type: ignore[no-untyped-call]
+    # Whatever the rate, one value in 256 is kept: without any the scale would be infinite.
+    dropped_bytes = min(round(rate * BYTE_VALUES), BYTE_VALUES - 1)
+    dropped: Tensor = ByteDropout.apply(x, dropped_bytes)  # type: ignore[no-untyped-call]
     return dropped
 
 

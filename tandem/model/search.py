@@ -51,7 +51,11 @@ class Finished:
 @torch.inference_mode()
 def beam_search(model: Transformer, source_BS: Tensor, beam: int, alpha: float) -> list[list[int]]:
     """The best translation of each source, as ids without BOS and EOS."""
-    batch, limit = source_BS.shape[0], length_limit(source_BS.shape[1], model.config.max_length)
+    batch = source_BS.shape[0]
+    # Each sentence has its own limit, or its translation would depend on what it happens to be batched with.
+    limits = [length_limit(pieces, model.config.max_length) for pieces in (source_BS != PAD).sum(1).tolist()]
+    limits_B = torch.tensor(limits, device=source_BS.device)
+    largest_penalties_B = torch.tensor([length_penalty(limit, alpha) for limit in limits], device=source_BS.device)
     memory = model.encode(source_BS)
     pasts = [KeyValues() for _ in model.decoder]
     weight_DV = model.output_weight().to(model.compute_dtype).T
@@ -59,15 +63,15 @@ def beam_search(model: Transformer, source_BS: Tensor, beam: int, alpha: float) 
     alive_BR = torch.full((batch, beam), IMPOSSIBLE, device=source_BS.device)
     alive_BR[:, 0] = 0
     tokens_BRL = torch.full((batch, beam, 1), BOS, device=source_BS.device)
-    finished = Finished(alive_BR, limit)
+    finished = Finished(alive_BR, max(limits))
     first_row_B1 = torch.arange(batch, device=source_BS.device).unsqueeze(1) * beam
-    for length in range(1, limit + 1):
+    for length in range(1, max(limits) + 1):
         hidden_BRD = model.step(tokens_BRL[:, :, -1], length - 1, pasts, memory)
         scores_BRV = (hidden_BRD @ weight_DV).float().log_softmax(-1) + alive_BR.unsqueeze(2)
         scores_BRV[:, :, [PAD, BOS]] = IMPOSSIBLE
-        if length == limit:
-            scores_BRV[:, :, :EOS] = IMPOSSIBLE
-            scores_BRV[:, :, EOS + 1 :] = IMPOSSIBLE
+        if length >= min(limits):
+            goes_on_V = torch.arange(scores_BRV.shape[2], device=source_BS.device) != EOS
+            scores_BRV.masked_fill_((limits_B <= length)[:, None, None] & goes_on_V, IMPOSSIBLE)
         # Twice the beam: even if R candidates end here, R others live on.
         candidates_BC, choice_BC = scores_BRV.flatten(1).topk(2 * beam, dim=1)
         parent_BC, token_BC = choice_BC // scores_BRV.shape[2], choice_BC % scores_BRV.shape[2]
@@ -77,7 +81,7 @@ def beam_search(model: Transformer, source_BS: Tensor, beam: int, alpha: float) 
         finished.offer(ended_BC, grown_BCL[:, :, 1:])
         alive_BR, kept_BR = candidates_BC.masked_fill(ends_BC, IMPOSSIBLE).topk(beam, dim=1)
         # No hypothesis can gain by going on: log-probabilities only fall, the penalty is largest at the limit.
-        if bool((alive_BR[:, 0] / length_penalty(limit, alpha) <= finished.scores_BR[:, 0]).all()):
+        if bool((alive_BR[:, 0] / largest_penalties_B <= finished.scores_BR[:, 0]).all()):
             break
         tokens_BRL = torch.cat([grown_BCL, token_BC.unsqueeze(2)], dim=2).gather(
             1, kept_BR.unsqueeze(2).expand(-1, -1, length + 1)

@@ -29,9 +29,9 @@ class ConsoleView:
                 for line in evaluation_lines(record):
                     self._say(line)
             case Saved():
-                self._say(f"[dim]saved {escape(record.path)} ({record.bytes / 1e6:.1f} MB)[/dim]")
+                self._say(f"[dim]saved {literal(record.path)} ({record.bytes / 1e6:.1f} MB)[/dim]")
             case Noticed():
-                self._say(f"[yellow]note:[/yellow] {escape(record.message)}")
+                self._say(f"[yellow]note:[/yellow] {literal(record.message)}")
             case Ended():
                 self.close()
                 self._say(ended_line(record))
@@ -42,7 +42,7 @@ class ConsoleView:
             self._progress = None
 
     def _say(self, line: str) -> None:
-        self._console.print(line, highlight=False, soft_wrap=True)
+        self._console.print(line, highlight=False, soft_wrap=True, emoji=False)
 
     def _open_progress(self, record: Started) -> None:
         if self._console.is_terminal:
@@ -56,6 +56,12 @@ class ConsoleView:
             self._say(progress_line(record))
         else:
             self._progress.update(self._progress.task_ids[0], completed=record.step, description=progress_line(record))
+
+
+def literal(text: str) -> str:
+    """Markup that shows a text as it is; what follows it on the line must not be a tag."""
+    # Without the space `escape` doubles a backslash at the end, in case a tag follows.
+    return escape(f"{text} ")[:-1]
 
 
 def started_line(record: Started) -> str:
@@ -81,12 +87,12 @@ def evaluation_lines(record: Evaluated) -> list[str]:
         f"perplexity {record.perplexity:.2f}  [dim]({record.sentences} sentences, {record.seconds:.1f} s)[/dim]"
     ]
     for sample in record.samples:
-        lines.append(f"    [dim]source    [/dim] {escape(sample.source)}")
-        lines.append(f"    [dim]reference [/dim] {escape(sample.reference)}")
-        lines.append(f"    [dim]hypothesis[/dim] {escape(sample.hypothesis)}")
+        lines.append(f"    [dim]source    [/dim] {literal(sample.source)}")
+        lines.append(f"    [dim]reference [/dim] {literal(sample.reference)}")
+        lines.append(f"    [dim]hypothesis[/dim] {literal(sample.hypothesis)}")
     return lines
 
 
 def ended_line(record: Ended) -> str:
     best = "" if record.best_bleu is None else f"; best dev BLEU {record.best_bleu:.2f} at step {record.best_step:,}"
-    return f"{escape(record.reason)} at step {record.step:,}{best}"
+    return f"{literal(record.reason)} at step {record.step:,}{best}"

@@ -28,7 +28,8 @@ class Journal:
         directory.mkdir(parents=True, exist_ok=True)
         path = directory / f"rank-{rank}.jsonl"
         torn = path.exists() and path.read_bytes()[-1:] not in (b"\n", b"")
-        self._file = path.open("a", encoding="utf-8")
+        # A file name that is not UTF-8 arrives as lone surrogates; with a backslash they are JSON, too.
+        self._file = path.open("a", encoding="utf-8", errors="backslashreplace")
         if torn:
             # A killed process may have left half a line: end it, so that the next record starts its own.
             self._file.write("\n")

@@ -25,6 +25,7 @@ class Started(Record):
     max_steps: int
     version: str
     host: str
+    process: int
     rank: int
     world_size: int
     device: str

@@ -13,12 +13,13 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 def shown_stages(console: Console) -> Iterator[Callable[[str, int, int | None], None]]:
     """Yields a function that takes a stage's name, how much is done and how much there is, if that is known."""
     name, bar = TextColumn("{task.description:22}"), BarColumn(bar_width=30)
-    with Progress(name, bar, MofNCompleteColumn(), TimeRemainingColumn(), console=console, transient=True) as bars:
+    columns = (name, bar, MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bars:
         tasks: dict[str, TaskID] = {}
 
         def show(stage: str, done: int, total: int | None) -> None:
             if stage not in tasks:
-                tasks[stage] = bars.add_task(stage, total=total, visible=console.is_terminal)
+                tasks[stage] = bars.add_task(stage, total=total)
                 if not console.is_terminal:
                     console.print(f"{stage} ...")
             bars.update(tasks[stage], completed=done, total=total)

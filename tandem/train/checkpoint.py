@@ -106,10 +106,10 @@ def write(directory: Path, files: Mapping[str, Mapping[str, Tensor]], facts: Map
         remove(directory)
         temporary.rename(directory)
         _flush_to_disk(directory.parent)
-    except OSError as error:
+    except (OSError, SafetensorError) as error:
         shutil.rmtree(temporary, ignore_errors=True)
         raise TandemError(
-            f"{directory}: cannot save the checkpoint ({error.strerror}); free some space and start the run again, "
+            f"{directory}: cannot save the checkpoint ({error}); free some space and start the run again, "
             "it continues from the newest checkpoint"
         ) from error
     return Checkpoint(directory, state)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import socket
 import time
 from dataclasses import dataclass
@@ -93,6 +94,7 @@ class Job:
                 max_steps=self.config.train.max_steps,
                 version=tandem.__version__,
                 host=socket.gethostname(),
+                process=os.getpid(),
                 rank=self.world.rank,
                 world_size=self.world.size,
                 device=self.world.device.type,

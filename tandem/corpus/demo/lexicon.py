@@ -1,136 +1,46 @@
-"""The words of the demo corpus and their forms: each entry holds its English and its German side.
-
-Only what a rule cannot derive is written down, in the notation of a dictionary: "the plural of dog is dogs,
-der Hund, Hunde" is `Noun("dog dogs", "der Hund Hunde", ...)`. Semantic kinds say which noun may fill which role,
-so that people read newspapers and nobody eats a car.
-"""
+"""The words of the demo corpus, each entry with its English and its German side."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from enum import Enum, Flag, IntEnum, auto
-from functools import cached_property
-from typing import NamedTuple
+from tandem.corpus.demo.entries import (
+    Adjective,
+    Adjunct,
+    Determiner,
+    Kind,
+    Modal,
+    Noun,
+    Place,
+    PlaceSlot,
+    Pronoun,
+    Slot,
+    Verb,
+)
+from tandem.corpus.demo.morphology import (
+    Case,
+    Declension,
+    Person,
+    Tense,
+    conjugate_english,
+    conjugate_german,
+    ein_word,
+    paradigm,
+)
 
-
-class Kind(Flag):
-    """What a noun stands for; verbs and adjectives name the kinds that they go with."""
-
-    ADULT = auto()
-    CHILD = auto()
-    ANIMAL = auto()
-    FOOD = auto()
-    FODDER = auto()
-    DRINK = auto()
-    LIQUID = auto()
-    READABLE = auto()
-    OPENABLE = auto()
-    DEVICE = auto()
-    BELONGING = auto()
-    VEHICLE = auto()
-    PLACE = auto()
-    DWELLING = auto()
-    DESTINATION = auto()
-    FAMILIAR = auto()
-    """People and places that may be somebody's: `my friend`, but not `my man`."""
-
-    PERSON = ADULT | CHILD
-    BEING = PERSON | ANIMAL
-    SUPPLY = FOOD | DRINK
-    ITEM = READABLE | BELONGING
-    GOODS = ANIMAL | ITEM | DEVICE | VEHICLE
-    THING = ITEM | OPENABLE | DEVICE | VEHICLE
-
-
-class Case(IntEnum):
-    NOMINATIVE = 0
-    ACCUSATIVE = 1
-    DATIVE = 2
-
-
-class Agreement(IntEnum):
-    """The columns of every German paradigm: gender matters in the singular only."""
-
-    MASCULINE = 0
-    FEMININE = 1
-    NEUTER = 2
-    PLURAL = 3
-
-
-class Person(IntEnum):
-    """The columns of every conjugation; `we` and `they` share all their verb forms, in German as in English."""
-
-    FIRST = 0
-    SECOND = 1
-    THIRD = 2
-    PLURAL = 3
-
-
-class Tense(Enum):
-    """The tenses of the English side. German renders both PAST and PERFECT as its perfect, as speech does."""
-
-    PRESENT = auto()
-    PAST = auto()
-    PERFECT = auto()
-    MODAL = auto()
-
-
-# --- Declension: determiners, adjectives, nouns ---------------------------------------------------------------
-
-Paradigm = tuple[tuple[str, ...], ...]  # [case][agreement]
-
-
-def _paradigm(nominative: str, accusative: str, dative: str) -> Paradigm:
-    """Four forms a case, "-" for none."""
-    return tuple(tuple(form.strip("-") for form in row.split()) for row in (nominative, accusative, dative))
-
-
-def _ein_word(stem: str) -> Paradigm:
-    """ein, kein and the possessives decline alike."""
-    endings = _paradigm("- e - e", "en e - e", "em er em en")
-    return tuple(tuple(stem + ending for ending in row) for row in endings)
-
-
-class Declension(Enum):
-    """Endings of an adjective: the less the determiner shows of gender and case, the more the adjective must."""
-
-    WEAK = _paradigm("e e e en", "en e e en", "en en en en")
-    MIXED = _paradigm("er e es en", "en e es en", "en en en en")
-    STRONG = _paradigm("er e es e", "en e es e", "em er em en")
-
-
-@dataclass(frozen=True, eq=False)
-class Determiner:
-    english: str
-    german: Paradigm
-    declension: Declension
-    definite: bool
-
+# --- Nouns and what goes with them ----------------------------------------------------------------------------
 
 THE = Determiner(
-    "the", _paradigm("der die das die", "den die das die", "dem der dem den"), Declension.WEAK, definite=True
+    "the", paradigm("der die das die", "den die das die", "dem der dem den"), Declension.WEAK, definite=True
 )
-A = Determiner("a", _ein_word("ein"), Declension.MIXED, definite=False)
-BARE = Determiner("", _paradigm("- - - -", "- - - -", "- - - -"), Declension.STRONG, definite=False)
-TWO = Determiner("two", _paradigm("- - - zwei", "- - - zwei", "- - - zwei"), Declension.STRONG, definite=False)
-NO = Determiner("no", _ein_word("kein"), Declension.MIXED, definite=False)
+A = Determiner("a", ein_word("ein"), Declension.MIXED, definite=False)
+BARE = Determiner("", paradigm("- - - -", "- - - -", "- - - -"), Declension.STRONG, definite=False)
+TWO = Determiner("two", paradigm("- - - zwei", "- - - zwei", "- - - zwei"), Declension.STRONG, definite=False)
+NO = Determiner("no", ein_word("kein"), Declension.MIXED, definite=False)
 # German says kein where English says `not ... a` or `not ... any`: the clause then has no nicht.
-NOT_ANY = Determiner("any", _ein_word("kein"), Declension.MIXED, definite=False)
-MY = Determiner("my", _ein_word("mein"), Declension.MIXED, definite=True)
-HIS = Determiner("his", _ein_word("sein"), Declension.MIXED, definite=True)
-HER = Determiner("her", _ein_word("ihr"), Declension.MIXED, definite=True)
+NOT_ANY = Determiner("any", ein_word("kein"), Declension.MIXED, definite=False)
+MY = Determiner("my", ein_word("mein"), Declension.MIXED, definite=True)
+HIS = Determiner("his", ein_word("sein"), Declension.MIXED, definite=True)
+HER = Determiner("her", ein_word("ihr"), Declension.MIXED, definite=True)
 POSSESSIVES = (MY, HIS, HER)
-
-
-@dataclass(frozen=True, eq=False)
-class Adjective:
-    english: str
-    german: str
-    kinds: Kind
-
-    def decline(self, declension: Declension, case: Case, agreement: Agreement) -> str:
-        return self.german + declension.value[case][agreement]
-
 
 ADJECTIVES = (
     Adjective("small", "klein", Kind.CHILD | Kind.ANIMAL | Kind.THING | Kind.PLACE),
@@ -150,61 +60,6 @@ STATES = (
     Adjective("sick", "krank", Kind.PERSON),
     Adjective("happy", "glücklich", Kind.PERSON),
 )
-
-
-@dataclass(frozen=True, eq=False)
-class Noun:
-    """`english` is "singular plural", `german` "article singular plural"; what cannot be counted has no plural."""
-
-    english: str
-    german: str
-    kind: Kind
-    weak: bool = False
-    """Declines like `der Junge, den Jungen`: -n in every case but the nominative singular."""
-
-    @cached_property
-    def lemma(self) -> str:
-        return self.english.split()[0]
-
-    @cached_property
-    def has_plural(self) -> bool:
-        return " " in self.english
-
-    @cached_property
-    def is_mass(self) -> bool:
-        return not self.has_plural and not self.kind & Kind.PLACE
-
-    @cached_property
-    def is_person(self) -> bool:
-        return bool(self.kind & Kind.PERSON)
-
-    @cached_property
-    def is_ownable(self) -> bool:
-        return bool(self.kind & Kind.FAMILIAR) or not self.kind & (Kind.PERSON | Kind.PLACE)
-
-    @cached_property
-    def gender(self) -> Agreement:
-        return Agreement(("der", "die", "das").index(self.german.split()[0]))
-
-    def english_form(self, *, plural: bool) -> str:
-        return self.english.split()[plural]
-
-    def german_form(self, case: Case, *, plural: bool) -> str:
-        form = self.german.split()[1 + plural]
-        if plural and case is Case.DATIVE and form[-1] not in "ns":
-            return form + "n"
-        if self.weak and not plural and case is not Case.NOMINATIVE:
-            return form + "n"
-        return form
-
-
-@dataclass(frozen=True, eq=False)
-class Place(Noun):
-    """A noun that brings its prepositions, (English, German): where something is, and where somebody goes."""
-
-    at: tuple[str, str] = ("in", "in")
-    to: tuple[str, str] = ("into", "in")
-
 
 NOUNS = (
     Noun("man men", "der Mann Männer", Kind.ADULT),
@@ -259,18 +114,6 @@ CONTRACTIONS = {
     ("zu", "der"): "zur",
 }
 
-
-@dataclass(frozen=True, eq=False)
-class Pronoun:
-    """Subject and object form in English; nominative, accusative and dative in German."""
-
-    english: str
-    german: str
-    person: Person
-    referent: str = ""
-    """Who is meant, if that is fixed: `I see me` and `we see me` must not be said."""
-
-
 _I = Pronoun("I me", "ich mich mir", Person.FIRST, "speaker")
 _YOU = Pronoun("you you", "du dich dir", Person.SECOND, "hearer")  # never plural nor polite: one rendering
 # `I` and `you` stand twice because no other word shares their verb forms.
@@ -285,140 +128,20 @@ PRONOUNS = (
     Pronoun("they them", "sie sie ihnen", Person.PLURAL),
 )
 
-# --- Conjugation ----------------------------------------------------------------------------------------------
+# --- Verbs ----------------------------------------------------------------------------------------------------
 
-Conjugation = tuple[str, ...]  # [person]
-
-
-def _conjugate_english(base: str, third: str) -> Conjugation:
-    return tuple(third.split("/")) if "/" in third else (base, base, third, base)
-
-
-def _conjugate_german(infinitive: str, third: str) -> Conjugation:
-    """Derive ich, du, er, wir: a strong verb shows its vowel in `er liest`, and `du` follows it.
-
-    A third person without -t (kann, weiß, war, hatte) marks the older pattern, where `ich` equals `er`.
-    """
-    if "/" in third:
-        return tuple(third.split("/"))
-    regular = third.endswith("t")
-    root = third[:-1] if regular else third
-    first = infinitive[:-1] if regular else third
-    second = root + ("t" if root[-1] in "sßz" else "st")
-    return (first, second, third, infinitive)
-
-
-class EnglishForms(NamedTuple):
-    base: str
-    present: Conjugation
-    past: Conjugation
-    participle: str
-
-    @classmethod
-    def parse(cls, entry: str) -> EnglishForms:
-        """Read "base third past participle + particle"; a participle that equals the past is left out."""
-        forms, _, particle = entry.partition(" + ")
-        base, third, past, *participle = (f"{form} {particle}".rstrip() for form in forms.split())
-        return cls(base, _conjugate_english(base, third), _conjugate_english(past, past), (participle or [past])[0])
-
-
-class GermanForms(NamedTuple):
-    prefix: str
-    infinitive: str
-    present: Conjugation
-    preterite: Conjugation | None
-    participle: str
-
-    @classmethod
-    def parse(cls, entry: str) -> GermanForms:
-        """Read "infinitive third participle preterite", where a bar ends a separable prefix.
-
-        A preterite is given only to the verbs whose perfect sounds wrong even in speech: war, hatte.
-        """
-        prefix, _, forms = entry.rpartition("|")
-        stem, third, participle, *preterite = forms.split()
-        past = _conjugate_german(preterite[0].removesuffix("e") + "en", preterite[0]) if preterite else None
-        return cls(prefix, prefix + stem, _conjugate_german(stem, third), past, prefix + participle)
-
-
-DO = _conjugate_english("do", "does")
-HAVE = _conjugate_english("have", "has")
-AUXILIARIES = {"haben": _conjugate_german("haben", "hat"), "sein": ("bin", "bist", "ist", "sind")}
-
-
-@dataclass(frozen=True, eq=False)
-class Modal:
-    """An English auxiliary (`can`) or, given a third person, a verb that itself needs `do` (`want to`)."""
-
-    english: str
-    german: Conjugation
-    third: str = ""
-
-    @cached_property
-    def present(self) -> Conjugation:
-        return _conjugate_english(self.english, self.third)
-
+DO = conjugate_english("do", "does")
+HAVE = conjugate_english("have", "has")
+AUXILIARIES = {"haben": conjugate_german("haben", "hat"), "sein": ("bin", "bist", "ist", "sind")}
 
 MODALS = (
-    Modal("can", _conjugate_german("können", "kann")),
-    Modal("should", _conjugate_german("sollten", "sollte")),
+    Modal("can", conjugate_german("können", "kann")),
+    Modal("should", conjugate_german("sollten", "sollte")),
     Modal("will", ("werde", "wirst", "wird", "werden")),
-    Modal("want to", _conjugate_german("wollen", "will"), third="wants to"),
+    Modal("want to", conjugate_german("wollen", "will"), third="wants to"),
     # Not `must`: `must not` forbids, while `muss nicht` and `does not have to` both free from a duty.
-    Modal("have to", _conjugate_german("müssen", "muss"), third="has to"),
+    Modal("have to", conjugate_german("müssen", "muss"), third="has to"),
 )
-
-
-@dataclass(frozen=True, eq=False)
-class Slot:
-    """A complement that a verb asks for; `wait for` is `warten auf`, but `look for` is plain `suchen`."""
-
-    kinds: Kind
-    case: Case = Case.ACCUSATIVE
-    english: str = ""
-    german: str = ""
-
-
-@dataclass(frozen=True, eq=False)
-class PlaceSlot:
-    """A place as complement: the noun brings the prepositions, and German its case with them."""
-
-    kinds: Kind
-    goal: bool
-
-
-class Adjunct(Enum):
-    """Optional phrases; each verb lists those that sound natural with it."""
-
-    PLACE = auto()
-    COMPANION = auto()
-    BENEFICIARY = auto()
-
-
-@dataclass(frozen=True, eq=False)
-class Verb:
-    english: str
-    german: str
-    slots: tuple[Slot | PlaceSlot, ...] = ()
-    adjuncts: tuple[Adjunct, ...] = ()
-    subjects: Kind = Kind.PERSON
-    auxiliary: str = "haben"
-    tenses: tuple[Tense, ...] = tuple(Tense)
-    lasting: bool = False
-    """States that go with no time: not `Anna lives in Berlin every day`."""
-
-    @cached_property
-    def en(self) -> EnglishForms:
-        return EnglishForms.parse(self.english)
-
-    @cached_property
-    def de(self) -> GermanForms:
-        return GermanForms.parse(self.german)
-
-
-def _dative(kinds: Kind, english: str = "", german: str = "") -> Slot:
-    return Slot(kinds, Case.DATIVE, english, german)
-
 
 # `has lived` would be a German present (`wohnt schon lange`), so lasting states leave the English perfect out.
 _LASTING = (Tense.PRESENT, Tense.PAST, Tense.MODAL)
@@ -490,8 +213,6 @@ CLAUSE_VERBS = (
 
 # --- Words that never change ----------------------------------------------------------------------------------
 
-# Mostly present and modal, the latter for the sake of the infinitives.
-ANY_TENSE = (Tense.PRESENT, Tense.PRESENT, Tense.PRESENT, Tense.PAST, Tense.PERFECT, Tense.MODAL, Tense.MODAL)
 TIMES = {
     Tense.PRESENT: (("every day", "jeden Tag"), ("on Sundays", "sonntags")),
     Tense.PAST: (("yesterday", "gestern"), ("last week", "letzte Woche"), ("today", "heute")),

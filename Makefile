@@ -1,0 +1,40 @@
+# Every target sets up what it needs: a virtual environment in .venv with Tandem and its tools.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+
+.PHONY: help setup demo test quick lint clean
+
+help:
+	@echo "make demo    watch a small Transformer learn to translate (about two minutes)"
+	@echo "make test    linters, types and all tests"
+	@echo "make quick   the tests that take seconds"
+	@echo "make lint    ruff and mypy"
+	@echo "make clean   remove the virtual environment and caches"
+
+setup: $(INSTALLED)
+
+$(INSTALLED): pyproject.toml tandem/__init__.py
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || (echo "Tandem needs Python 3.11 or newer; set PYTHON=..." && exit 1)
+	@echo "setting up $(VENV) (a few minutes the first time)"
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --editable '.[dev]'
+	@touch $(INSTALLED)
+
+demo: $(INSTALLED)
+	$(BIN)/tandem demo
+
+test: lint
+	$(BIN)/pytest
+
+quick: $(INSTALLED)
+	$(BIN)/pytest -m "not slow"
+
+lint: $(INSTALLED)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+clean:
+	rm -rf $(VENV) demo .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info

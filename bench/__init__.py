@@ -1,0 +1,1 @@
+"""The measurements that the README quotes, each a script: `python -m bench.NAME`."""

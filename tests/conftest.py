@@ -1,0 +1,63 @@
+"""What all tests share: one thread a process, and a tiny prepared corpus of demo sentences."""
+
+from __future__ import annotations
+
+import os
+
+# Before torch is imported: tiny models are faster on one thread, and test processes run side by side.
+os.environ["OMP_NUM_THREADS"] = "1"
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tandem.config import Config, CorpusConfig, load
+from tandem.corpus.demo import write
+from tandem.corpus.prepare import prepare
+from tandem.corpus.prepared import PreparedCorpus
+
+# Small enough for dozens of steps a second, large enough to have two of everything that can be two.
+TINY = (
+    "model.d_model=32",
+    "model.heads=2",
+    "model.d_ff=64",
+    "model.dropout=0.1",
+    "model.attention_dropout=0.1",
+    "model.activation_dropout=0.1",
+    "batch.tokens=256",
+    "batch.micro_batches=4",
+    "train.max_steps=12",
+    "train.log_every=2",
+    "search.beam=2",
+    "evaluation.every_steps=6",
+    "checkpoint.every_steps=4",
+)
+
+
+@pytest.fixture(scope="session")
+def demo_text(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with train, dev and test text of the demo grammar, cut to a few sentences."""
+    directory = tmp_path_factory.mktemp("text")
+    write(directory, pairs=400)
+    for path in [*directory.glob("dev.*"), *directory.glob("test.*")]:
+        path.write_text("".join(path.read_text(encoding="utf-8").splitlines(keepends=True)[:20]), encoding="utf-8")
+    return directory
+
+
+@pytest.fixture(scope="session")
+def tiny_corpus(demo_text: Path, tmp_path_factory: pytest.TempPathFactory) -> PreparedCorpus:
+    """The demo text, prepared."""
+    files = {split: (demo_text / f"{split}.en", demo_text / f"{split}.de") for split in ("train", "dev", "test")}
+    out = tmp_path_factory.mktemp("prepared") / "corpus"
+    return prepare(**files, out=out, settings=CorpusConfig(vocab_size=600))
+
+
+@pytest.fixture
+def tiny_config() -> Callable[..., Config]:
+    """A config of a tiny model; takes overrides."""
+
+    def make(*overrides: str) -> Config:
+        return load("demo", [*TINY, *overrides])
+
+    return make

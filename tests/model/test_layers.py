@@ -1,0 +1,242 @@
+"""The pieces of the Transformer against PyTorch's own, and dropout against its statistics."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from tandem.model.layers import (
+    CrossAttention,
+    FeedForward,
+    KeyValues,
+    LayerNorm,
+    Linear,
+    SelfAttention,
+    attend,
+    dropout,
+    merge_heads,
+    split_heads,
+)
+
+DTYPES = [torch.float32, torch.bfloat16, torch.float16, torch.float64]
+
+
+def normal(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=dtype)
+
+
+# --- dropout
+
+
+@pytest.mark.parametrize("rate", [0.1, 0.3, 0.5, 0.9])
+def test_dropout_drops_its_share_and_preserves_the_mean(rate: float) -> None:
+    torch.manual_seed(1)
+    count = 400_000
+    x = torch.ones(count)
+    dropped = dropout(x, rate, training=True)
+    exact_rate = round(rate * 256) / 256
+    deviation = math.sqrt(exact_rate * (1 - exact_rate) / count)
+    assert abs(exact_rate - rate) <= 1 / 512
+    assert float((dropped == 0).float().mean()) == pytest.approx(exact_rate, abs=4 * deviation)
+    assert float(dropped.mean()) == pytest.approx(1, abs=4 * deviation / (1 - exact_rate))
+    # What is kept is scaled by one factor.
+    assert dropped.unique().tolist() == pytest.approx([0, 1 / (1 - exact_rate)])
+
+
+def test_every_byte_of_a_draw_is_uniform() -> None:
+    """Eight elements share one random number; a byte of it with fewer values would drop another share."""
+    torch.manual_seed(1)
+    count = 50_000
+    kept = dropout(torch.ones(count, 8), 0.25, training=True) != 0
+    shares = 1 - kept.double().mean(0)
+    assert shares.tolist() == pytest.approx([0.25] * 8, abs=4.5 * math.sqrt(0.25 * 0.75 / count))
+    # Nor do neighbours go together: their covariance is zero.
+    covariances = torch.cov(kept.double().T).fill_diagonal_(0)
+    assert float(covariances.abs().max()) < 5 * 0.25 * 0.75 / math.sqrt(count)
+
+
+@pytest.mark.parametrize("shape", [(1,), (7,), (8,), (3, 5, 7), (2, 4, 8), (0, 4)])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_the_gradient_of_dropout_is_its_mask(shape: tuple[int, ...], dtype: torch.dtype) -> None:
+    torch.manual_seed(3)
+    x = normal(*shape, dtype=dtype).requires_grad_()
+    dropped = dropout(x, 0.5, training=True)
+    grad = normal(*shape, seed=1, dtype=dtype)
+    dropped.backward(grad)
+    assert x.grad is not None
+    mask = torch.where(dropped == 0, 0.0, 2.0).to(dtype)
+    assert torch.equal(dropped, x * mask)
+    assert torch.equal(x.grad, grad * mask)
+
+
+def test_dropout_of_a_transposed_tensor_keeps_its_elements_in_place() -> None:
+    torch.manual_seed(3)
+    x = normal(6, 9).T
+    dropped = dropout(x, 0.5, training=True)
+    assert torch.equal(dropped, torch.where(dropped == 0, 0.0, 2 * x))
+
+
+def test_dropout_follows_the_seed() -> None:
+    x = torch.ones(1000)
+    torch.manual_seed(5)
+    first, second = dropout(x, 0.3, True), dropout(x, 0.3, True)
+    torch.manual_seed(5)
+    assert torch.equal(dropout(x, 0.3, True), first)
+    assert torch.equal(dropout(x, 0.3, True), second)
+    assert not torch.equal(first, second)
+    torch.manual_seed(6)
+    assert not torch.equal(dropout(x, 0.3, True), first)
+
+
+@pytest.mark.parametrize(("rate", "training"), [(0.5, False), (0.0, True), (0.0, False)])
+def test_no_dropout_draws_nothing(rate: float, training: bool) -> None:
+    x = torch.ones(1000)
+    before = torch.get_rng_state()
+    assert dropout(x, rate, training) is x
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.parametrize("rate", [0.001, 0.998, 0.9999])
+def test_extreme_rates_stay_finite(rate: float) -> None:
+    torch.manual_seed(1)
+    dropped = dropout(torch.ones(20_000), rate, training=True)
+    assert bool(dropped.isfinite().all())
+    assert float((dropped == 0).float().mean()) == pytest.approx(rate, abs=0.01)
+
+
+# --- attention
+
+ATTENTION_MASKS = {
+    "none": None,
+    "padding": torch.zeros(3, 1, 1, 7).index_fill_(3, torch.tensor([5, 6]), float("-inf")),
+    "causal": torch.full((5, 7), float("-inf")).triu(1),
+    "bias": normal(3, 1, 5, 7, seed=9, dtype=torch.float32),
+}
+
+
+@pytest.mark.parametrize("mask", ATTENTION_MASKS.values(), ids=ATTENTION_MASKS.keys())
+def test_attention_and_its_gradients_are_those_of_pytorch(mask: Tensor | None) -> None:
+    shapes = ((3, 2, 5, 4), (3, 2, 7, 4), (3, 2, 7, 4))
+    inputs = [normal(*shape, seed=seed).requires_grad_() for seed, shape in enumerate(shapes)]
+    ours = attend(*inputs, mask, 0.0)
+    theirs = F.scaled_dot_product_attention(*inputs, attn_mask=None if mask is None else mask.double())
+    torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-12)
+    grad = normal(*ours.shape, seed=5)
+    for mine, reference in zip(
+        torch.autograd.grad(ours, inputs, grad), torch.autograd.grad(theirs, inputs, grad), strict=True
+    ):
+        torch.testing.assert_close(mine, reference, rtol=1e-9, atol=1e-11)
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.bfloat16, 3e-2)])
+def test_attention_in_other_number_formats(dtype: torch.dtype, tolerance: float) -> None:
+    q, k, v = (normal(3, 2, 6, 4, seed=seed) for seed in range(3))
+    mask = torch.full((6, 6), float("-inf")).triu(1)
+    ours = attend(q.to(dtype), k.to(dtype), v.to(dtype), mask, 0.0)
+    assert ours.dtype == dtype
+    torch.testing.assert_close(ours.double(), attend(q, k, v, mask, 0.0), rtol=0, atol=tolerance)
+
+
+def test_attention_dropout_drops_weights_and_not_values() -> None:
+    torch.manual_seed(2)
+    q, k = torch.zeros(1, 1, 4000, 4), torch.zeros(1, 1, 4, 4)
+    # Equal scores: four weights of 1/4 each, halved in number and doubled in size by dropout.
+    sums = attend(q, k, torch.eye(4)[None, None], None, 0.5)
+    assert sums.unique().tolist() == [0.0, 0.5]
+    assert float(sums.sum(-1).mean()) == pytest.approx(1, abs=0.05)
+    kept = (sums != 0).sum(-1).flatten().bincount(minlength=5) / 4000
+    assert kept.tolist() == pytest.approx([1 / 16, 4 / 16, 6 / 16, 4 / 16, 1 / 16], abs=0.03)
+
+
+def test_heads_are_split_and_merged_again() -> None:
+    x = torch.arange(2 * 3 * 8).view(2, 3, 8)
+    heads = split_heads(x, 4)
+    assert heads.shape == (2, 4, 3, 2)
+    assert heads[1, 2, 0].tolist() == x[1, 0, 4:6].tolist()
+    assert torch.equal(merge_heads(heads), x)
+
+
+def test_self_attention_is_pytorchs_multi_head_attention() -> None:
+    torch.manual_seed(0)
+    ours = SelfAttention(16, 4, rate=0.0).double()
+    theirs = torch.nn.MultiheadAttention(16, 4, batch_first=True, dtype=torch.float64)
+    with torch.no_grad():
+        theirs.in_proj_weight.copy_(ours.query_key_value.weight)
+        theirs.in_proj_bias.copy_(ours.query_key_value.bias)
+        theirs.out_proj.weight.copy_(ours.output.weight)
+        theirs.out_proj.bias.copy_(ours.output.bias)
+    x_BTD = normal(3, 5, 16)
+    causal = torch.full((5, 5), float("-inf"), dtype=torch.float64).triu(1)
+    expected, _ = theirs(x_BTD, x_BTD, x_BTD, attn_mask=causal)
+    torch.testing.assert_close(ours(x_BTD, causal), expected, rtol=1e-10, atol=1e-12)
+
+
+def test_cross_attention_is_pytorchs_multi_head_attention() -> None:
+    torch.manual_seed(0)
+    ours = CrossAttention(16, 4, rate=0.0).double()
+    theirs = torch.nn.MultiheadAttention(16, 4, batch_first=True, dtype=torch.float64)
+    with torch.no_grad():
+        theirs.in_proj_weight.copy_(torch.cat([ours.query.weight, ours.key_value.weight]))
+        theirs.in_proj_bias.copy_(torch.cat([ours.query.bias, ours.key_value.bias]))
+        theirs.out_proj.weight.copy_(ours.output.weight)
+        theirs.out_proj.bias.copy_(ours.output.bias)
+    x_BTD, memory_BSD = normal(3, 5, 16), normal(3, 7, 16, seed=1)
+    padding_BS = torch.arange(7) >= torch.tensor([[7], [4], [5]])
+    mask = torch.zeros(3, 1, 1, 7).masked_fill(padding_BS[:, None, None], float("-inf"))
+    expected, _ = theirs(x_BTD, memory_BSD, memory_BSD, key_padding_mask=padding_BS)
+    torch.testing.assert_close(ours(x_BTD, ours.keys_values(memory_BSD), mask), expected, rtol=1e-10, atol=1e-12)
+
+
+def test_keys_and_values_grow_and_follow_a_selection() -> None:
+    past = KeyValues()
+    first, second = normal(3, 2, 1, 4), normal(3, 2, 1, 4, seed=1)
+    assert torch.equal(past.append(first, -first)[0], first)
+    past.select(torch.tensor([2, 0, 0]))
+    keys, values = past.append(second, -second)
+    assert torch.equal(keys, torch.cat([first[[2, 0, 0]], second], dim=2))
+    assert torch.equal(values, -keys)
+
+
+# --- number formats
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(
+    "layer", [Linear(6, 5), LayerNorm(6), FeedForward(6, 8, rate=0.5).eval()], ids=lambda x: type(x).__name__
+)
+def test_layers_follow_the_number_format_of_their_input(layer: torch.nn.Module, dtype: torch.dtype) -> None:
+    x = normal(4, 6, dtype=dtype)
+    layer.zero_grad()
+    y = layer(x)
+    assert y.dtype == dtype
+    y.sum().backward()
+    for parameter in layer.parameters():
+        assert parameter.dtype == torch.float32, "weights stay in full precision"
+        assert parameter.grad is not None
+        assert parameter.grad.dtype == torch.float32
+
+
+def test_linear_and_layer_norm_are_pytorchs() -> None:
+    x = normal(4, 6, dtype=torch.float32)
+    torch.manual_seed(0)
+    linear, norm = Linear(6, 5), LayerNorm(6)
+    with torch.no_grad():
+        norm.weight.copy_(normal(6, seed=1))
+        norm.bias.copy_(normal(6, seed=2))
+    torch.testing.assert_close(linear(x), torch.nn.Linear.forward(linear, x))
+    torch.testing.assert_close(norm(x), torch.nn.LayerNorm.forward(norm, x))
+    torch.testing.assert_close(linear(x.bfloat16()).float(), linear(x), rtol=0.02, atol=0.02)
+    torch.testing.assert_close(norm(x.bfloat16()).float(), norm(x), rtol=0.02, atol=0.02)
+
+
+def test_feed_forward_by_hand_and_its_dropout_only_in_training() -> None:
+    torch.manual_seed(0)
+    block = FeedForward(6, 400, rate=0.5).double()
+    x = normal(3, 6)
+    expected = F.relu(x @ block.inner.weight.T + block.inner.bias) @ block.output.weight.T + block.output.bias
+    torch.testing.assert_close(block.eval()(x), expected)
+    assert not torch.allclose(block.train()(x), expected)

@@ -1,0 +1,183 @@
+"""The command line from end to end on a few lines of text: what a person or a program would see."""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+
+import tandem
+from tandem import cli
+from tandem.corpus.prepared import PreparedCorpus
+from tests.conftest import TINY
+
+Tandem = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def run_tandem(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Tandem:
+    """Runs the command line in this process: exit code, standard output, standard error."""
+
+    def run(*arguments: object, stdin: str = "") -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["tandem", *map(str, arguments)])
+        monkeypatch.setattr(sys, "stdin", io.StringIO(stdin))
+        with pytest.raises(SystemExit) as end:
+            cli.main()
+            sys.exit(0)
+        code = end.value.code
+        captured = capsys.readouterr()
+        return (int(code) if code is not None else 0), captured.out, captured.err
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def trained(tiny_corpus: PreparedCorpus, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    run = tmp_path_factory.mktemp("trained") / "run"
+    command = ["train", "demo", *TINY, "--corpus", str(tiny_corpus.directory), "--run", str(run)]
+    subprocess.run([sys.executable, "-m", "tandem", *command], check=True, capture_output=True)
+    return run
+
+
+def test_prepare(run_tandem: Tandem, demo_text: Path, tmp_path: Path) -> None:
+    files = [
+        *("--train", demo_text / "train.en", demo_text / "train.de"),
+        *("--dev", demo_text / "dev.en", demo_text / "dev.de"),
+    ]
+    code, out, err = run_tandem("prepare", *files, "--out", tmp_path / "corpus", "--json")
+    assert code == 0
+    facts = json.loads(out)
+    assert facts["splits"]["train"]["source"]["raw"]["lines"] == 400
+    assert "learn vocabulary" in err
+    code, out, err = run_tandem("prepare", *files, "--out", tmp_path / "corpus")
+    assert (code, out) == (2, "")
+    assert err.count("\n") == 1
+    assert "--overwrite" in err
+    code, out, _ = run_tandem("prepare", *files, "--out", tmp_path / "corpus", "--overwrite", "corpus.vocab_size=500")
+    assert code == 0
+    assert "400 lines" in out
+    assert "500 pieces" in out
+
+
+def test_train_as_a_program_reads_it(run_tandem: Tandem, tiny_corpus: PreparedCorpus, tmp_path: Path) -> None:
+    settings = [*TINY, "train.max_steps=2"]
+    command = ["train", "demo", *settings, "--corpus", tiny_corpus.directory, "--run", tmp_path / "run", "--json"]
+    code, out, err = run_tandem(*command)
+    assert code == 0
+    answer = json.loads(out)
+    assert (answer["step"], answer["reason"]) == (2, "finished")
+    # People's lines do not disturb the program's answer.
+    assert "step 2/2" in err
+
+
+@pytest.mark.parametrize(("options", "split", "lines"), [((), "test", 20), (("--split", "dev"), "dev", 20)])
+def test_evaluate(run_tandem: Tandem, trained: Path, options: tuple[str, ...], split: str, lines: int) -> None:
+    code, out, _ = run_tandem("evaluate", trained, "--json", *options)
+    assert code == 0
+    answer = json.loads(out)
+    assert (answer["split"], answer["sentences"]) == (split, lines)
+    assert 0 <= answer["bleu"] <= 100
+    assert "tok:13a" in answer["signature"]
+    code, out, _ = run_tandem("evaluate", trained, *options, "search.beam=1")
+    assert code == 0
+    assert f"{split} BLEU" in out
+    assert "tok:13a" in out
+
+
+def test_translate_arguments_and_standard_input_alike(run_tandem: Tandem, trained: Path) -> None:
+    sentences = ["The dog sleeps.", "I see a cat."]
+    _, from_arguments, _ = run_tandem("translate", trained, *sentences)
+    _, from_input, _ = run_tandem("translate", trained, stdin="".join(f"{line}\n" for line in sentences))
+    assert from_arguments == from_input
+    assert from_arguments.count("\n") == 2
+    _, as_json, _ = run_tandem("translate", trained, "--json", *sentences)
+    answers = [json.loads(line) for line in as_json.splitlines()]
+    assert [answer["source"] for answer in answers] == sentences
+    assert [answer["translation"] for answer in answers] == from_arguments.splitlines()
+
+
+def test_translate_keeps_lines_in_step(run_tandem: Tandem, trained: Path) -> None:
+    _, out, _ = run_tandem("translate", trained, stdin="I see a cat.\n\n   \nThe dog sleeps.\n")
+    lines = out.split("\n")
+    assert len(lines) == 5
+    assert lines[1] == lines[2] == ""
+
+
+def test_average(run_tandem: Tandem, trained: Path) -> None:
+    code, out, _ = run_tandem("average", trained, "--json")
+    assert code == 0
+    assert json.loads(out)["averaged_steps"] == [8, 12]
+    code, out, _ = run_tandem("evaluate", trained, "--checkpoint", "averaged", "--json")
+    assert code == 0
+    assert json.loads(out)["checkpoint"].endswith("averaged")
+    code, _, err = run_tandem("average", trained, "--last", "5")
+    assert code == 2
+    assert "checkpoint.keep_last=5" in err
+
+
+def test_config_show_prints_what_config_reads(run_tandem: Tandem, tmp_path: Path) -> None:
+    code, out, _ = run_tandem("config", "show", "transformer-base", "train.max_steps=5")
+    assert code == 0
+    assert "# Steps after which training ends." in out
+    assert yaml.safe_load(out)["train"]["max_steps"] == 5
+    (tmp_path / "mine.yaml").write_text(out)
+    _, again, _ = run_tandem("config", "show", tmp_path / "mine.yaml")
+    assert again == out
+    _, as_json, _ = run_tandem("config", "show", "small", "--json")
+    assert json.loads(as_json)["model"]["d_model"] == 256
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("translate", "nowhere", "x"), ["nowhere: not a run", "tandem train"]),
+        (("evaluate", "nowhere"), ["nowhere: not a run"]),
+        (("config", "show", "tiny"), ["tiny: neither a preset (demo, small, transformer-base, transformer-big)"]),
+        (("train", "demo", "--corpus", "nowhere", "--run", "run"), ["nowhere", "tandem prepare"]),
+        (("train", "demo", "train.max_step=3", "--corpus", "x", "--run", "run"), ["did you mean train.max_steps?"]),
+    ],
+)
+def test_a_users_fault_is_one_message_and_exit_code_2(
+    run_tandem: Tandem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], words: list[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, out, err = run_tandem(*arguments)
+    assert (code, out) == (2, "")
+    assert err.startswith("tandem: ")
+    assert "Traceback" not in err
+    for word in words:
+        assert word in err
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("choice", ["bset", "averaged"])
+def test_a_checkpoint_that_is_not_there(
+    run_tandem: Tandem, tiny_corpus: PreparedCorpus, tmp_path: Path, choice: str
+) -> None:
+    run_tandem(
+        "train", "demo", *TINY, "train.max_steps=1", "--corpus", tiny_corpus.directory, "--run", tmp_path / "run"
+    )
+    code, _, err = run_tandem("translate", tmp_path / "run", "--checkpoint", choice, "Hello.")
+    assert code == 2
+    assert "neither best, last, averaged" in err if choice == "bset" else "tandem average" in err
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["train", "--help"], ["config", "show", "demo"]])
+def test_what_does_not_compute_does_not_import_torch(arguments: list[str]) -> None:
+    """Rule 9: torch takes seconds to import."""
+    check = (
+        "import sys; from tandem import cli\ntry: cli.main()\nfinally: print('torch' in sys.modules, file=sys.stderr)"
+    )
+    ended = subprocess.run([sys.executable, "-c", check, *arguments], capture_output=True, text=True, check=True)
+    assert ended.stderr == "False\n"
+    assert ended.stdout
+
+
+def test_version(run_tandem: Tandem) -> None:
+    assert run_tandem("--version") == (0, f"tandem {tandem.__version__}\n", "")

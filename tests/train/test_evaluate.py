@@ -1,0 +1,75 @@
+"""Evaluation: loss in nats per token, and BLEU on text as people write it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import pytest
+import sacrebleu
+import torch
+import torch.nn.functional as F
+
+from tandem.cluster.world import World
+from tandem.config import Config
+from tandem.corpus.prepared import PreparedCorpus
+from tandem.corpus.tokenizer import PAD
+from tandem.train.batches import tensors
+from tandem.train.evaluate import evaluate, score, split_loss
+from tandem.train.state import TrainState
+
+ALONE = World(0, 1, torch.device("cpu"))
+
+
+@pytest.fixture
+def state(tiny_corpus: PreparedCorpus, tiny_config: Callable[..., Config]) -> TrainState:
+    state = TrainState.fresh(tiny_config(), tiny_corpus.tokenizer.vocab_size, ALONE.device)
+    state.model.eval()
+    return state
+
+
+def test_bleu_is_sacrebleus_own_with_its_signature() -> None:
+    references = ["Der Hund schläft im Garten.", "Wir lesen ein Buch, weil es regnet."]
+    hypotheses = ["Der Hund schläft in dem Garten.", "Wir lesen ein Buch, weil es regnet."]
+    scored = score(hypotheses, references)
+    assert scored.bleu == pytest.approx(sacrebleu.corpus_bleu(hypotheses, [references]).score)
+    for part in ("nrefs:1", "case:mixed", "tok:13a", "smooth:exp", "version:"):
+        assert part in scored.signature
+
+
+def test_bleu_counts_case_and_words_not_pieces() -> None:
+    assert score(["der hund schläft im garten ."], ["Der Hund schläft im Garten."]).bleu < 50
+    assert score(["▁Der ▁Hund ▁schläf t ▁im ▁Garten ."], ["Der Hund schläft im Garten."]).bleu < 10
+
+
+def test_the_loss_is_the_mean_over_all_target_tokens(state: TrainState, tiny_corpus: PreparedCorpus) -> None:
+    pairs = tiny_corpus.pairs("dev")
+    nll, tokens = 0.0, 0
+    with torch.no_grad():
+        for row in range(len(pairs)):
+            source_BS, target_BT = tensors(pairs, [row], ALONE.device)
+            logits = F.linear(state.model(source_BS, target_BT[:, :-1]), state.model.output_weight())
+            nll += float(F.cross_entropy(logits[0], target_BT[0, 1:], reduction="sum"))
+            tokens += int((target_BT[0, 1:] != PAD).sum())
+    assert split_loss(state.model, tiny_corpus, 256, ALONE, "dev") == pytest.approx(nll / tokens, rel=1e-5)
+
+
+def test_an_evaluation_says_everything_about_itself(
+    state: TrainState, tiny_corpus: PreparedCorpus, tiny_config: Callable[..., Config]
+) -> None:
+    config = tiny_config("evaluation.samples=2")
+    done = []
+    evaluated = evaluate(
+        state.model,
+        tiny_corpus,
+        config,
+        ALONE,
+        split="test",
+        step=7,
+        progress=lambda batch, batches: done.append((batch, batches)),
+    )
+    sources, references = tiny_corpus.text("test")
+    assert (evaluated.step, evaluated.split, evaluated.sentences) == (7, "test", len(references))
+    assert evaluated.perplexity == pytest.approx(math.exp(evaluated.eval_loss))
+    assert [(sample.source, sample.reference) for sample in evaluated.samples] == list(zip(sources, references, strict=True))[:2]
+    assert done[-1][0] == done[-1][1]
