@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -46,7 +47,10 @@ def run_demo(directory: Path, console: Console) -> dict[str, Any]:
     translations = translator.translate(sources)
     for source, translation in zip(sources, translations, strict=True):
         console.print(f"    [dim]{source}[/dim]\n    {translation}", highlight=False)
-    console.print(f'\nNow one of your own:  tandem translate {run} "The old man reads a book."', highlight=False)
+    # As it was called, which may be a path into a virtual environment: the line can be copied.
+    console.print(
+        f'\nNow one of your own:\n  {sys.argv[0]} translate {run} "The old man reads a book."', soft_wrap=True
+    )
     return {
         "bleu": evaluated.bleu,
         "signature": evaluated.signature,

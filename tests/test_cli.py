@@ -29,7 +29,6 @@ def run_tandem(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[st
         monkeypatch.setattr(sys, "stdin", io.StringIO(stdin))
         with pytest.raises(SystemExit) as end:
             cli.main()
-            sys.exit(0)
         code = end.value.code
         captured = capsys.readouterr()
         return (int(code) if code is not None else 0), captured.out, captured.err

@@ -33,63 +33,84 @@ def length_penalty(length: int, alpha: float) -> float:
 
 
 class Finished:
-    """The best R finished hypotheses of each sentence, with their length-normalised scores."""
+    """The best finished hypothesis of each sentence, with its length-normalised score."""
 
-    def __init__(self, scores_BR: Tensor, limit: int) -> None:
-        self.scores_BR = torch.full_like(scores_BR, IMPOSSIBLE)
-        self.tokens_BRL = torch.full((*scores_BR.shape, limit), PAD, device=scores_BR.device)
+    def __init__(self, sentences: int, limit: int, device: torch.device) -> None:
+        self.scores_B = torch.full((sentences,), IMPOSSIBLE, device=device)
+        self.tokens_BL = torch.full((sentences, limit), PAD, device=device)
 
-    def offer(self, scores_BC: Tensor, tokens_BCL: Tensor) -> None:
-        """Keep the best R of what there is and these candidates (minus infinity: not a candidate)."""
-        missing = self.tokens_BRL.shape[2] - tokens_BCL.shape[2]
-        tokens = torch.cat([self.tokens_BRL, F.pad(tokens_BCL, (0, missing), value=PAD)], dim=1)
-        scores = torch.cat([self.scores_BR, scores_BC], dim=1)
-        self.scores_BR, best_BR = scores.topk(self.scores_BR.shape[1], dim=1)
-        self.tokens_BRL = tokens.gather(1, best_BR.unsqueeze(2).expand(-1, -1, tokens.shape[2]))
+    def offer(self, scores_BC: Tensor, tokens_BCL: Tensor, sentences_B: Tensor) -> None:
+        """Keep for each of these sentences the better of what there is and the best of C candidates."""
+        scores_B, best_B = scores_BC.max(dim=1)
+        better_B = scores_B > self.scores_B[sentences_B]
+        winners_B = sentences_B[better_B]
+        self.scores_B[winners_B] = scores_B[better_B]
+        self.tokens_BL[winners_B, : tokens_BCL.shape[2]] = tokens_BCL[better_B, best_B[better_B]]
 
 
 @torch.inference_mode()
 def beam_search(model: Transformer, source_BS: Tensor, beam: int, alpha: float) -> list[list[int]]:
-    """The best translation of each source, as ids without BOS and EOS."""
-    batch = source_BS.shape[0]
+    """The best translation of each source, as ids without BOS and EOS; B shrinks as sentences are done."""
+    batch, device = source_BS.shape[0], source_BS.device
     # Each sentence has its own limit, or its translation would depend on what it happens to be batched with.
     limits = [length_limit(pieces, model.config.max_length) for pieces in (source_BS != PAD).sum(1).tolist()]
-    limits_B = torch.tensor(limits, device=source_BS.device)
-    largest_penalties_B = torch.tensor([length_penalty(limit, alpha) for limit in limits], device=source_BS.device)
+    limits_B = torch.tensor(limits, device=device)
+    largest_penalties_B = torch.tensor([length_penalty(limit, alpha) for limit in limits], device=device)
     memory = model.encode(source_BS)
     pasts = [KeyValues() for _ in model.decoder]
-    weight_DV = model.output_weight().to(model.compute_dtype).T
+    weight_VD = model.output_weight().to(model.compute_dtype)
+    finished = Finished(batch, max(limits), device)
+    sentences_B = torch.arange(batch, device=device)
+    tokens_BRL = torch.full((batch, beam, 1), BOS, device=device)
     # All but one hypothesis start as impossible, or the first step would choose R equal ones.
-    alive_BR = torch.full((batch, beam), IMPOSSIBLE, device=source_BS.device)
+    alive_BR = torch.full((batch, beam), IMPOSSIBLE, device=device)
     alive_BR[:, 0] = 0
-    tokens_BRL = torch.full((batch, beam, 1), BOS, device=source_BS.device)
-    finished = Finished(alive_BR, max(limits))
-    first_row_B1 = torch.arange(batch, device=source_BS.device).unsqueeze(1) * beam
     for length in range(1, max(limits) + 1):
         hidden_BRD = model.step(tokens_BRL[:, :, -1], length - 1, pasts, memory)
-        scores_BRV = (hidden_BRD @ weight_DV).float().log_softmax(-1) + alive_BR.unsqueeze(2)
-        scores_BRV[:, :, [PAD, BOS]] = IMPOSSIBLE
-        if length >= min(limits):
-            goes_on_V = torch.arange(scores_BRV.shape[2], device=source_BS.device) != EOS
-            scores_BRV.masked_fill_((limits_B <= length)[:, None, None] & goes_on_V, IMPOSSIBLE)
-        # Twice the beam: even if R candidates end here, R others live on.
-        candidates_BC, choice_BC = scores_BRV.flatten(1).topk(2 * beam, dim=1)
-        parent_BC, token_BC = choice_BC // scores_BRV.shape[2], choice_BC % scores_BRV.shape[2]
+        logits_BRV = F.linear(hidden_BRD, weight_VD).float()
+        must_end_B = limits_B[sentences_B] == length if length in limits else None
+        candidates_BC, parent_BC, token_BC = best_continuations(logits_BRV, alive_BR, must_end_B)
         grown_BCL = tokens_BRL.gather(1, parent_BC.unsqueeze(2).expand(-1, -1, length))
         ends_BC = token_BC == EOS
         ended_BC = candidates_BC.masked_fill(~ends_BC, IMPOSSIBLE) / length_penalty(length, alpha)
-        finished.offer(ended_BC, grown_BCL[:, :, 1:])
+        finished.offer(ended_BC, grown_BCL[:, :, 1:], sentences_B)
         alive_BR, kept_BR = candidates_BC.masked_fill(ends_BC, IMPOSSIBLE).topk(beam, dim=1)
-        # No hypothesis can gain by going on: log-probabilities only fall, the penalty is largest at the limit.
-        if bool((alive_BR[:, 0] / largest_penalties_B <= finished.scores_BR[:, 0]).all()):
+        tokens_BRL = torch.cat([grown_BCL, token_BC.unsqueeze(2)], dim=2)
+        tokens_BRL = tokens_BRL.gather(1, kept_BR.unsqueeze(2).expand(-1, -1, length + 1))
+        rows_BR = torch.arange(len(alive_BR), device=device).unsqueeze(1) * beam + parent_BC.gather(1, kept_BR)
+        # Done: log-probabilities only fall and the penalty is largest at the limit, so nothing alive can win.
+        hopeful_B = alive_BR[:, 0] / largest_penalties_B[sentences_B] > finished.scores_B[sentences_B]
+        if not bool(hopeful_B.all()):
+            going_B = hopeful_B.nonzero().squeeze(1)
+            sentences_B, alive_BR, tokens_BRL, rows_BR = (
+                tensor.index_select(0, going_B) for tensor in (sentences_B, alive_BR, tokens_BRL, rows_BR)
+            )
+            memory = memory.select(going_B)
+        if not len(sentences_B):
             break
-        tokens_BRL = torch.cat([grown_BCL, token_BC.unsqueeze(2)], dim=2).gather(
-            1, kept_BR.unsqueeze(2).expand(-1, -1, length + 1)
-        )
-        rows = (first_row_B1 + parent_BC.gather(1, kept_BR)).flatten()
         for past in pasts:
-            past.select(rows)
-    return [[token for token in ids if token != PAD] for ids in finished.tokens_BRL[:, 0].tolist()]
+            past.select(rows_BR.flatten())
+    return [[token for token in ids if token != PAD] for ids in finished.tokens_BL.tolist()]
+
+
+def best_continuations(
+    logits_BRV: Tensor, alive_BR: Tensor, must_end_B: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The 2R best ways to go on, with their log-probability, the hypothesis they continue and their next token.
+
+    Twice the beam: even if R of them end here, R others live on.
+    """
+    log_normaliser_BR1 = logits_BRV.logsumexp(-1, keepdim=True)
+    logits_BRV[:, :, [PAD, BOS]] = IMPOSSIBLE
+    if must_end_B is not None:
+        goes_on_V = torch.arange(logits_BRV.shape[2], device=logits_BRV.device) != EOS
+        logits_BRV.masked_fill_(must_end_B[:, None, None] & goes_on_V, IMPOSSIBLE)
+    width = min(2 * alive_BR.shape[1], logits_BRV.shape[2])
+    # The best of each hypothesis first: the normaliser then needs to be taken from a few scores, not from all.
+    top_BRC, token_BRC = logits_BRV.topk(width, dim=2)
+    scores_BRC = top_BRC - log_normaliser_BR1 + alive_BR.unsqueeze(2)
+    candidates_BC, choice_BC = scores_BRC.flatten(1).topk(min(2 * alive_BR.shape[1], scores_BRC[0].numel()), dim=1)
+    return candidates_BC, choice_BC // width, token_BRC.flatten(1).gather(1, choice_BC)
 
 
 def translate_ids(

@@ -21,7 +21,8 @@ class ConsoleView:
     def show(self, record: Record) -> None:
         match record:
             case Started():
-                self._say(started_line(record))
+                for line in started_lines(record):
+                    self._say(line)
                 self._open_progress(record)
             case Progressed():
                 self._advance(record)
@@ -46,7 +47,8 @@ class ConsoleView:
 
     def _open_progress(self, record: Started) -> None:
         if self._console.is_terminal:
-            bar = BarColumn(bar_width=20)
+            # The line must fit a terminal of 80 columns.
+            bar = BarColumn(bar_width=12)
             self._progress = Progress(bar, TextColumn("{task.description}"), console=self._console, transient=True)
             self._progress.add_task("first steps ...", total=record.max_steps, completed=record.step)
             self._progress.start()
@@ -55,7 +57,7 @@ class ConsoleView:
         if self._progress is None:
             self._say(progress_line(record))
         else:
-            self._progress.update(self._progress.task_ids[0], completed=record.step, description=progress_line(record))
+            self._progress.update(self._progress.task_ids[0], completed=record.step, description=live_line(record))
 
 
 def literal(text: str) -> str:
@@ -64,21 +66,26 @@ def literal(text: str) -> str:
     return escape(f"{text} ")[:-1]
 
 
-def started_line(record: Started) -> str:
+def started_lines(record: Started) -> list[str]:
     processes = f"{record.world_size} process{'es' if record.world_size > 1 else ''}"
+    threads = f"{record.threads} thread{'s' if record.threads > 1 else ''}"
+    return [
+        f"{record.parameters / 1e6:.1f} M parameters, {processes} x {threads} on {record.device}, {record.precision}",
+        f"{record.training_pairs:,} pairs, {record.steps_per_epoch:.0f} steps an epoch, "
+        f"{record.padding_share:.1%} padding",
+    ]
+
+
+def live_line(record: Progressed) -> str:
+    left = timedelta(seconds=round(record.seconds_left))
     return (
-        f"training {record.parameters / 1e6:.1f} M parameters on {record.training_pairs:,} pairs "
-        f"({record.padding_share:.1%} padding, {record.steps_per_epoch:.0f} steps an epoch), "
-        f"{processes} x {record.threads} threads on {record.device}, {record.precision}"
+        f"step {record.step:,}/{record.max_steps:,}  loss {record.train_loss:.3f}  lr {record.learning_rate:.1e}  "
+        f"{record.tokens_per_second:,.0f} tok/s  {left} left"
     )
 
 
 def progress_line(record: Progressed) -> str:
-    left = timedelta(seconds=round(record.seconds_left))
-    return (
-        f"step {record.step:,}/{record.max_steps:,}  loss {record.train_loss:.3f}  lr {record.learning_rate:.2e}  "
-        f"{record.tokens_per_second:,.0f} tok/s  {record.step_seconds:.2f} s/step  {left} left"
-    )
+    return f"{live_line(record)}  ({record.step_seconds:.2f} s/step, epoch {record.epoch:.1f})"
 
 
 def evaluation_lines(record: Evaluated) -> list[str]:

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from tandem.config import ModelConfig
+from tandem.corpus.tokenizer import BOS, EOS, PAD
+from tandem.model.loss import TranslationLoss
 from tandem.model.transformer import Transformer
 
 
@@ -27,3 +33,31 @@ def random_model(vocab_size: int = 21, *, seed: int = 0, spread: float = 0.3, **
 def random_ids(*shape: int, vocab_size: int = 21, seed: int = 0) -> Tensor:
     """Ids of ordinary pieces."""
     return torch.randint(4, vocab_size, shape, generator=torch.Generator().manual_seed(seed))
+
+
+def trained_model(vocab_size: int, steps: int) -> Transformer:
+    """A model that has half learnt to turn sentences round and to leave some pieces out: it is never quite sure.
+
+    Untrained models repeat one piece or stay silent, and would make poor subjects for a search.
+    """
+    model = random_model(vocab_size, encoder_layers=1, decoder_layers=1, d_model=32, d_ff=32, spread=0.0).float()
+    model.compute_dtype = torch.float32
+    criterion = TranslationLoss(model, smoothing=0.0).train()
+    optimizer = torch.optim.Adam(model.parameters(), lr=5e-3)
+    random = np.random.default_rng(0)
+    for _ in range(steps):
+        sources = [random.integers(4, vocab_size, size=length).tolist() for length in random.integers(1, 9, size=32)]
+        targets = [[piece for piece in source[::-1] if random.random() > 0.25] for source in sources]
+        objective, _ = criterion(
+            padded([[*ids, EOS] for ids in sources]), padded([[BOS, *ids, EOS] for ids in targets])
+        )
+        (objective / sum(len(ids) + 1 for ids in targets)).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    model.compute_dtype = torch.float64
+    return model.double().eval()
+
+
+def padded(sentences: Sequence[Sequence[int]]) -> Tensor:
+    """One row a sentence, filled up with PAD."""
+    return pad_sequence([torch.tensor(ids) for ids in sentences], batch_first=True, padding_value=PAD)

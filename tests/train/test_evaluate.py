@@ -71,5 +71,7 @@ def test_an_evaluation_says_everything_about_itself(
     sources, references = tiny_corpus.text("test")
     assert (evaluated.step, evaluated.split, evaluated.sentences) == (7, "test", len(references))
     assert evaluated.perplexity == pytest.approx(math.exp(evaluated.eval_loss))
-    assert [(sample.source, sample.reference) for sample in evaluated.samples] == list(zip(sources, references, strict=True))[:2]
+    assert [(sample.source, sample.reference) for sample in evaluated.samples] == list(
+        zip(sources, references, strict=True)
+    )[:2]
     assert done[-1][0] == done[-1][1]

@@ -1,0 +1,66 @@
+"""The README's commands, executed in order in an empty directory, as a newcomer would."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+# Would run this very test; CI runs it all the same.
+LEFT_OUT = ("make test",)
+
+
+def console_blocks() -> list[list[str]]:
+    """The lines of each console block."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    return [block.splitlines() for block in re.findall(r"^```console\n(.*?)^```", text, re.MULTILINE | re.DOTALL)]
+
+
+def commands() -> list[str]:
+    """What follows a `$ ` prompt, with lines that end in a backslash put together."""
+    joined = "\n".join(line for block in console_blocks() for line in block).replace("\\\n", " ")
+    return [line[2:] for line in joined.splitlines() if line.startswith("$ ") and line[2:] not in LEFT_OUT]
+
+
+def shown_after(prompt: str) -> list[str]:
+    """What the README prints below a command."""
+    block = next(block for block in console_blocks() if block[0] == f"$ {prompt}")
+    return block[1:]
+
+
+@pytest.mark.slow
+def test_the_readmes_commands_work_in_order_and_print_what_it_shows(tmp_path: Path) -> None:
+    # A newcomer's checkout after the first `make`: the Makefile with everything installed.
+    for name in ("Makefile", "pyproject.toml", "tandem"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    (tmp_path / ".venv").symlink_to(sys.prefix)
+    if not (tmp_path / ".venv/.installed").exists():
+        pytest.skip("not installed by the Makefile, so `make demo` would install again")
+    # Both cores, as a newcomer has them, and the environment's commands at hand.
+    environment = os.environ | {"PATH": f"{Path(sys.prefix) / 'bin'}:{os.environ['PATH']}"}
+    environment.pop("OMP_NUM_THREADS", None)
+    assert len(commands()) >= 8
+    printed = {}
+    for command in commands():
+        ended = subprocess.run(
+            command, shell=True, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=500
+        )
+        assert ended.returncode == 0, f"{command}\n{ended.stdout}\n{ended.stderr}"
+        printed[command] = ended.stdout
+    demo = printed["make demo"]
+    bleu = float(re.findall(r"test BLEU ([\d.]+)", demo)[-1])
+    assert bleu >= 90
+    # Apart from numbers, paths and the model's own words, what the README shows is what appears.
+    for line in shown_after("make demo"):
+        if re.match(r"(step|saved|finished|nrefs|[\d.]+ M|[\d,]+ pairs|Now one)", line):
+            assert skeleton(line) in {skeleton(real) for real in demo.splitlines()}, line
+
+
+def skeleton(line: str) -> str:
+    """A line without its numbers."""
+    return re.sub(r"[\d.,:e+-]+", "#", line).strip()
