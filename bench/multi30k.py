@@ -57,8 +57,10 @@ def training_cost(run: Run) -> str:
     progressed = [record for record in records if record["kind"] == "progressed"]
     started = next(record for record in records if record["kind"] == "started")
     tokens = sum(record["target_tokens"] for record in progressed)
-    evaluation = sum(record["seconds"]["evaluation"] for record in progressed)
-    training = sum(sum(record["seconds"].values()) for record in progressed) - evaluation
+    evaluation = sum(record["seconds"] for record in records if record["kind"] == "evaluated")
+    training = sum(
+        sum(seconds for part, seconds in record["seconds"].items() if part != "evaluation") for record in progressed
+    )
     return (
         f"{progressed[-1]['step']:,} steps, {progressed[-1]['epoch']:.0f} epochs, {tokens / 1e6:.1f} M target tokens: "
         f"{training / 60:.0f} min of training and {evaluation / 60:.0f} min of evaluation on "

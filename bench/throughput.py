@@ -54,13 +54,7 @@ class Measured:
 
 def measured(config: Config, corpus: PreparedCorpus, steps: int) -> Measured:
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    batches = Batches(
-        corpus.pairs("train"),
-        tokens=config.batch.tokens,
-        micro_batches=config.batch.micro_batches,
-        max_length=config.model.max_length,
-        seed=config.train.seed,
-    )
+    batches = Batches.of_run(config, corpus)
     state = TrainState.fresh(config, corpus.tokenizer.vocab_size, device)
     return Measured(Stepper(config, World(0, 1, device), state, batches, Clock()), steps)
 

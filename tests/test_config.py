@@ -244,6 +244,9 @@ def test_an_override_that_is_not_yaml_is_refused(value: str) -> None:
         ("model.d_modle=8", "model.d_modle: unknown; did you mean model.d_model?"),
         ("model.dropuot=0.1", "model.dropuot: unknown; did you mean model.dropout?"),
         ("train.warmup_step=8", "train.warmup_step: unknown; did you mean schedule.warmup_steps?"),
+        # Of settings with one name, that of the section in question.
+        ("train.sed=8", "train.sed: unknown; did you mean train.seed?"),
+        ("checkpoint.every_step=8", "checkpoint.every_step: unknown; did you mean checkpoint.every_steps?"),
         ("optim.beta2=0.9", "optim: unknown; there is corpus, model, batch, "),
         ("search.zzz=1", "search.zzz: unknown; there is search.beam, search.length_penalty, search.batch_sentences"),
         ("model.a.b=1", "model.a.b: unknown; there is "),

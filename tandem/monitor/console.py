@@ -8,10 +8,11 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn
 
+from tandem.monitor.journal import View
 from tandem.monitor.records import Ended, Evaluated, Noticed, Progressed, Record, Saved, Started
 
 
-class ConsoleView:
+class ConsoleView(View):
     """Writes the records that matter to a person, each as a line or a few."""
 
     def __init__(self, console: Console) -> None:
@@ -36,6 +37,10 @@ class ConsoleView:
             case Ended():
                 self.close()
                 self._say(ended_line(record))
+
+    def working(self, stage: str, done: int, total: int) -> None:
+        if self._progress is not None:
+            self._progress.update(self._progress.task_ids[0], description=f"{stage} {done}/{total}")
 
     def close(self) -> None:
         if self._progress is not None:

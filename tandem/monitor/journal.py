@@ -6,22 +6,25 @@ import json
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from tandem.monitor.records import Record
 
 
-class View(Protocol):
+class View:
     """Anything that shows records to somebody."""
 
     def show(self, record: Record) -> None:
         """Show one record."""
 
+    def working(self, stage: str, done: int, total: int) -> None:
+        """Show how far a long stage is; of interest only while it lasts, so most views do not."""
+
     def close(self) -> None:
         """Finish; nothing is shown afterwards."""
 
 
-class Journal:
+class Journal(View):
     """A view that appends each record, with the time, to a rank's file."""
 
     def __init__(self, directory: Path, rank: int) -> None:
@@ -52,6 +55,10 @@ class Recorder:
     def record(self, record: Record) -> None:
         for view in self._views:
             view.show(record)
+
+    def working(self, stage: str, done: int, total: int) -> None:
+        for view in self._views:
+            view.working(stage, done, total)
 
     def close(self) -> None:
         for view in self._views:

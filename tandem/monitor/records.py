@@ -109,3 +109,5 @@ class Ended(Record):
     reason: str
     best_bleu: float | None
     best_step: int | None
+    seconds: dict[str, float]
+    """By part, since the last stretch of steps."""

@@ -6,10 +6,11 @@ from pathlib import Path
 
 from torch.utils.tensorboard import SummaryWriter
 
+from tandem.monitor.journal import View
 from tandem.monitor.records import Evaluated, Progressed, Record, Started
 
 
-class TensorBoardView:
+class TensorBoardView(View):
     """Writes the scalars of a run; values of steps that are taken again after a resume replace the old ones."""
 
     def __init__(self, directory: Path) -> None:

@@ -17,6 +17,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from tandem.config import Config
+from tandem.corpus.prepared import PreparedCorpus
 from tandem.corpus.shards import Pairs
 from tandem.corpus.tokenizer import BOS, EOS, PAD
 from tandem.errors import TandemError
@@ -128,6 +130,17 @@ class Batches:
         self.seed = seed
         # Training asks for neighbouring steps: the two newest epochs are all it ever needs again.
         self._epoch_order = lru_cache(maxsize=2)(self._shuffled_micro_batches)
+
+    @classmethod
+    def of_run(cls, config: Config, corpus: PreparedCorpus) -> Batches:
+        """The batches that a run's settings make of its corpus."""
+        return cls(
+            corpus.pairs("train"),
+            tokens=config.batch.tokens,
+            micro_batches=config.batch.micro_batches,
+            max_length=config.model.max_length,
+            seed=config.train.seed,
+        )
 
     def _shuffled_micro_batches(self, epoch: int) -> IntArray:
         return np.random.default_rng([self.seed, epoch]).permutation(len(self.order))

@@ -29,6 +29,7 @@ MODEL_FILE = "model.safetensors"
 OPTIMIZER_FILE = "optimizer.safetensors"
 STATE_FILE = "state.json"
 FORMAT = 1
+STEP_PREFIX = "step-"
 # Directories with this prefix are being written or removed; no reader looks at them.
 HIDDEN = "."
 
@@ -68,7 +69,7 @@ class Checkpoint:
 
 
 def step_name(step: int) -> str:
-    return f"step-{step:08d}"
+    return f"{STEP_PREFIX}{step:08d}"
 
 
 def save(directory: Path, state: TrainState) -> Checkpoint:

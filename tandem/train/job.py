@@ -58,13 +58,7 @@ class Job:
     ) -> None:
         self.config, self.corpus, self.world, self.recorder, self.shelf = config, corpus, world, recorder, shelf
         self.clock = Clock()
-        self.batches = Batches(
-            corpus.pairs("train"),
-            tokens=config.batch.tokens,
-            micro_batches=config.batch.micro_batches,
-            max_length=config.model.max_length,
-            seed=config.train.seed,
-        )
+        self.batches = Batches.of_run(config, corpus)
         self.state = TrainState.fresh(config, corpus.tokenizer.vocab_size, world.device)
         self._resume()
         self.stepper = Stepper(config, world, self.state, self.batches, self.clock)
@@ -158,8 +152,15 @@ class Job:
         """Measure the model on the dev set, and keep it if it is one of the best."""
         progress = self.state.progress
         with self.clock.measure("evaluation"):
-            model = self.state.model
-            evaluated = evaluate(model, self.corpus, self.config, self.world, split="dev", step=progress.step)
+            evaluated = evaluate(
+                self.state.model,
+                self.corpus,
+                self.config,
+                self.world,
+                split="dev",
+                step=progress.step,
+                progress=lambda done, total: self.recorder.working("evaluating: batch", done, total),
+            )
         progress.note_bleu(evaluated.bleu)
         self.recorder.record(evaluated)
         with self.clock.measure("checkpoint"):
@@ -186,7 +187,13 @@ class Job:
     def end(self, reason: str) -> Ended:
         """Say how it went."""
         progress = self.state.progress
-        ended = Ended(step=progress.step, reason=reason, best_bleu=progress.best_bleu, best_step=progress.best_step)
+        ended = Ended(
+            step=progress.step,
+            reason=reason,
+            best_bleu=progress.best_bleu,
+            best_step=progress.best_step,
+            seconds=self.clock.lap(),
+        )
         self.recorder.record(ended)
         return ended
 

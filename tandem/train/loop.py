@@ -62,7 +62,11 @@ def run_training(
             return train(job)
         except NonFiniteGradientError as error:
             job.end(f"failed: {error}")
-            raise
+            newest = shelf.newest_step()
+            kept = (
+                "no checkpoint was saved yet" if newest is None else f"the checkpoint of step {newest:,} is untouched"
+            )
+            raise NonFiniteGradientError(f"{error}; {kept}") from error
 
 
 def _check_everyone_has_work(config: Config, world: World) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from tandem.config import CheckpointConfig
 from tandem.train.checkpoint import (
     HIDDEN,
+    STEP_PREFIX,
     Checkpoint,
     DamagedCheckpointError,
     read,
@@ -49,6 +50,11 @@ class Shelf:
         """Up to `count` newest checkpoints, newest first."""
         return [read(directory) for directory in reversed(_steps(self.last_directory)[-count:])]
 
+    def newest_step(self) -> int | None:
+        """The step of the newest checkpoint, going by its name."""
+        directories = _steps(self.last_directory)
+        return int(directories[-1].name.removeprefix(STEP_PREFIX)) if directories else None
+
     def keep(self, state: TrainState) -> Checkpoint | None:
         """Another process writes."""
 
@@ -86,4 +92,4 @@ class WritableShelf(Shelf):
 
 def _steps(directory: Path) -> list[Path]:
     """Checkpoint directories, oldest first: the names sort by step."""
-    return sorted(directory.glob("step-*"))
+    return sorted(directory.glob(f"{STEP_PREFIX}*"))

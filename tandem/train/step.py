@@ -37,8 +37,7 @@ class Stepper:
 
     def __init__(self, config: Config, world: World, state: TrainState, batches: Batches, clock: Clock) -> None:
         self.config, self.world, self.state, self.batches, self.clock = config, world, state, batches, clock
-        self.loss = TranslationLoss(state.model, config.optimizer.label_smoothing)
-        self.exchange = AllReduce(self.loss, world)
+        self.exchange = AllReduce(TranslationLoss(state.model, config.optimizer.label_smoothing), world)
 
     def take(self, batch: GlobalBatch) -> StepResult:
         """Learn from one global batch."""
@@ -83,8 +82,8 @@ class Stepper:
         # a scale below one is it the model's own fault.
         if not finite and (not scaler.is_enabled() or scaler.get_scale() < 1):
             raise NonFiniteGradientError(
-                f"step {step}: the gradient is not finite ({float(norm)}); nothing of this step was kept. Lower the "
-                f"learning rate (now {rate:.2e}), set optimizer.clip_norm or use train.precision=float32"
+                f"step {step}: the gradient is not finite ({float(norm)}), nothing of this step was kept; continue "
+                f"with --change and a lower learning rate (now {rate:.2e}), optimizer.clip_norm or another precision"
             )
         if clip is not None:
             torch.nn.utils.clip_grads_with_norm_(parameters, clip, norm)

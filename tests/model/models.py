@@ -43,7 +43,7 @@ def trained_model(vocab_size: int, steps: int) -> Transformer:
     model = random_model(vocab_size, encoder_layers=1, decoder_layers=1, d_model=32, d_ff=32, spread=0.0).float()
     model.compute_dtype = torch.float32
     criterion = TranslationLoss(model, smoothing=0.0).train()
-    optimizer = torch.optim.Adam(model.parameters(), lr=5e-3)
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
     random = np.random.default_rng(0)
     for _ in range(steps):
         sources = [random.integers(4, vocab_size, size=length).tolist() for length in random.integers(1, 9, size=32)]

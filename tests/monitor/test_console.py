@@ -132,7 +132,7 @@ def test_each_stretch_of_steps_is_a_line_of_its_own() -> None:
 )
 def test_ends(reason: str, bleu: float | None, expected: str) -> None:
     best_step = None if bleu is None else 6000
-    assert ended_line(Ended(step=7000, reason=reason, best_bleu=bleu, best_step=best_step)) == expected
+    assert ended_line(made(Ended, step=7000, reason=reason, best_bleu=bleu, best_step=best_step)) == expected
 
 
 def test_long_lines_are_not_broken() -> None:
@@ -199,6 +199,20 @@ def test_the_live_line_shows_the_newest_state_only() -> None:
     assert "step 390/5,000" in plain
     lines_of_their_own = re.findall(r"step \d+/5,000[^\n\r]*\n(?!\r)", plain)
     assert len(lines_of_their_own) <= 1
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_a_long_stage_is_shown_only_where_the_line_lives(terminal: bool) -> None:
+    output = StringIO()
+    view = ConsoleView(Console(file=output, force_terminal=terminal, width=100))
+    view.working("evaluating", 1, 16)
+    view.show(STARTED)
+    view.working("evaluating", 3, 16)
+    view.close()
+    view.working("evaluating", 4, 16)
+    assert ("evaluating 3/16" in without_codes(output.getvalue())) == terminal
+    assert "evaluating 1/16" not in output.getvalue()
+    assert "evaluating 4/16" not in output.getvalue()
 
 
 def test_the_end_takes_the_live_line_away_before_its_own_line() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tandem.monitor.journal import Journal, Recorder, read_journal
+from tandem.monitor.journal import Journal, Recorder, View, read_journal
 from tandem.monitor.records import Ended, Evaluated, Noticed, Progressed, Record, Sample, Saved, Started
 from tests.monitor.made import made
 
@@ -154,12 +154,15 @@ def test_garbage_between_records_is_passed_over(tmp_path: Path) -> None:
 # --- the recorder
 
 
-class Witness:
+class Witness(View):
     def __init__(self, name: str, seen: list[tuple[str, Any]]) -> None:
         self.name, self.seen = name, seen
 
     def show(self, record: Record) -> None:
         self.seen.append((self.name, record))
+
+    def working(self, stage: str, done: int, total: int) -> None:
+        self.seen.append((self.name, f"{stage} {done}/{total}"))
 
     def close(self) -> None:
         self.seen.append((self.name, "closed"))
@@ -170,8 +173,16 @@ def test_a_recorder_tells_every_view_in_turn() -> None:
     recorder = Recorder([Witness("journal", seen), Witness("console", seen)])
     record = Noticed(step=1, message="m")
     recorder.record(record)
+    recorder.working("evaluating", 1, 2)
     recorder.close()
-    assert seen == [("journal", record), ("console", record), ("journal", "closed"), ("console", "closed")]
+    assert seen == [(name, what) for what in (record, "evaluating 1/2", "closed") for name in ("journal", "console")]
+
+
+def test_how_far_a_stage_is_does_not_go_into_the_journal(tmp_path: Path) -> None:
+    journal = Journal(tmp_path, 0)
+    journal.working("evaluating", 1, 2)
+    journal.close()
+    assert (tmp_path / "rank-0.jsonl").read_bytes() == b""
 
 
 def test_a_recorder_without_views_is_silent() -> None:

@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 from tandem.config import Config, load_saved
 from tandem.corpus.prepared import PreparedCorpus
 from tandem.errors import TandemError
-from tandem.monitor.journal import read_journal
+from tandem.monitor.journal import View, read_journal
 from tandem.monitor.records import Ended, Record
 from tandem.train.checkpoint import MODEL_FILE, read
 from tandem.train.loop import run_training
@@ -22,7 +22,7 @@ from tests.train import processes
 Make = Callable[..., Config]
 
 
-class Collector:
+class Collector(View):
     """A view that remembers."""
 
     def __init__(self) -> None:
@@ -30,9 +30,6 @@ class Collector:
 
     def show(self, record: Record) -> None:
         self.records.append(record)
-
-    def close(self) -> None:
-        pass
 
 
 def train(config: Config, corpus: PreparedCorpus, run: Path, change: bool = False) -> tuple[Ended, Collector]:

@@ -29,13 +29,7 @@ STEPS = 12
 
 
 def stepper_of(config: Config, corpus: PreparedCorpus) -> Stepper:
-    batches = Batches(
-        corpus.pairs("train"),
-        tokens=config.batch.tokens,
-        micro_batches=config.batch.micro_batches,
-        max_length=config.model.max_length,
-        seed=config.train.seed,
-    )
+    batches = Batches.of_run(config, corpus)
     state = TrainState.fresh(config, corpus.tokenizer.vocab_size, ALONE.device)
     return Stepper(config, ALONE, state, batches, Clock())
 
