@@ -127,7 +127,7 @@ def evaluate(
     as_json: AsJson = False,
 ) -> None:
     """Measure a trained model: loss, perplexity, and BLEU with its signature."""
-    from tandem.monitor.console import evaluation_lines
+    from tandem.monitor.console import evaluation_lines, literal, say
     from tandem.monitor.stages import shown_stages
     from tandem.train.evaluate import evaluate_run
     from tandem.train.restore import choose_checkpoint
@@ -147,8 +147,8 @@ def evaluate(
         _print_json({"checkpoint": str(chosen.directory), **evaluated.as_dict()})
     else:
         console = _console()
-        for line in [*evaluation_lines(evaluated), f"[dim]{evaluated.signature}; {chosen.directory}[/dim]"]:
-            console.print(line, highlight=False, soft_wrap=True)
+        for line in [*evaluation_lines(evaluated), evaluated.signature, literal(str(chosen.directory))]:
+            say(console, line)
 
 
 @app.command()

@@ -118,7 +118,7 @@ class SearchConfig(Section):
     """How a translation is searched for."""
 
     beam: int = Field(default=4, ge=1)
-    """Hypotheses kept for each sentence; 1 is greedy search."""
+    """Hypotheses kept for each sentence at every position."""
     length_penalty: float = Field(default=0.6, ge=0)
     """Alpha in ((5 + length) / 6)^alpha, by which a finished hypothesis' log-probability is divided."""
     batch_sentences: int = Field(default=64, ge=1)

@@ -14,7 +14,7 @@ from tandem.config import load
 from tandem.corpus.demo import write
 from tandem.corpus.prepare import prepare
 from tandem.corpus.prepared import PreparedCorpus
-from tandem.monitor.console import ConsoleView, evaluation_lines
+from tandem.monitor.console import ConsoleView, evaluation_lines, literal, say
 from tandem.monitor.stages import shown_stages
 from tandem.serve.translator import load_translator
 from tandem.train.evaluate import evaluate_run
@@ -40,17 +40,17 @@ def run_demo(directory: Path, console: Console) -> dict[str, Any]:
     opened = Run.open(run)
     checkpoint = choose_checkpoint(opened, "best")
     evaluated = evaluate_run(opened, corpus=corpus, checkpoint=checkpoint, split="test")
-    for line in [*evaluation_lines(evaluated)[:1], f"[dim]{evaluated.signature}[/dim]"]:
-        console.print(line, highlight=False, soft_wrap=True)
+    for line in [*evaluation_lines(evaluated)[:1], evaluated.signature]:
+        say(console, line)
     translator = load_translator(opened, checkpoint)
     sources = corpus.text("test")[0][:SENTENCES]
     translations = translator.translate(sources)
     for source, translation in zip(sources, translations, strict=True):
-        console.print(f"    [dim]{source}[/dim]\n    {translation}", highlight=False)
+        say(console, f"    {literal(source)}")
+        say(console, f"      -> {literal(translation)}")
     # As it was called, which may be a path into a virtual environment: the line can be copied.
-    console.print(
-        f'\nNow one of your own:\n  {sys.argv[0]} translate {run} "The old man reads a book."', soft_wrap=True
-    )
+    command = f'{sys.argv[0]} translate {run} "The old man reads a book."'
+    say(console, f"\nNow one of your own:\n  {literal(command)}")
     return {
         "bleu": evaluated.bleu,
         "signature": evaluated.signature,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
-
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn
@@ -48,7 +46,7 @@ class ConsoleView(View):
             self._progress = None
 
     def _say(self, line: str) -> None:
-        self._console.print(line, highlight=False, soft_wrap=True, emoji=False)
+        say(self._console, line)
 
     def _open_progress(self, record: Started) -> None:
         if self._console.is_terminal:
@@ -63,6 +61,11 @@ class ConsoleView(View):
             self._say(progress_line(record))
         else:
             self._progress.update(self._progress.task_ids[0], completed=record.step, description=live_line(record))
+
+
+def say(console: Console, line: str) -> None:
+    """Print a line with its markup, and nothing that only looks like markup interpreted."""
+    console.print(line, highlight=False, soft_wrap=True, emoji=False)
 
 
 def literal(text: str) -> str:
@@ -81,11 +84,16 @@ def started_lines(record: Started) -> list[str]:
     ]
 
 
+def hours(seconds: float) -> str:
+    """Hours, minutes and seconds; days as hours, because the live line must stay short."""
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes // 60}:{minutes % 60:02d}:{rest:02d}"
+
+
 def live_line(record: Progressed) -> str:
-    left = timedelta(seconds=round(record.seconds_left))
     return (
         f"step {record.step:,}/{record.max_steps:,}  loss {record.train_loss:.3f}  lr {record.learning_rate:.1e}  "
-        f"{record.tokens_per_second:,.0f} tok/s  {left} left"
+        f"{record.tokens_per_second:,.0f} tok/s  {hours(record.seconds_left)} left"
     )
 
 
