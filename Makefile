@@ -7,7 +7,7 @@ INSTALLED := $(VENV)/.installed
 .PHONY: help setup demo test quick lint clean
 
 help:
-	@echo "make demo    watch a small Transformer learn to translate (about two minutes)"
+	@echo "make demo    watch a small Transformer learn to translate (about a minute, after the set-up)"
 	@echo "make test    linters, types and all tests"
 	@echo "make quick   the tests that take seconds"
 	@echo "make lint    ruff and mypy"

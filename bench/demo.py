@@ -15,7 +15,7 @@ from tandem.demo import run_demo
 
 def main() -> None:
     with tempfile.TemporaryDirectory() as directory:
-        answer = run_demo(Path(directory), Console())
+        answer = run_demo(Path(directory), Console(), "tandem")
     print(f"training {answer['training_seconds']:.0f} s, test BLEU {answer['bleu']:.1f}, {answer['signature']}")
 
 

@@ -48,6 +48,7 @@ def main() -> None:
     for choice in ("best", "last", "averaged"):
         checkpoint = choose_checkpoint(run, choice)
         scored = evaluate_run(run, corpus=corpus, checkpoint=checkpoint, split="test")
+        # The best by dev BLEU is the figure; the others are there to compare.
         print(f"{choice:8}  test BLEU {scored.bleu:.2f}  loss {scored.eval_loss:.3f}  {scored.signature}")
 
 

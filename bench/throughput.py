@@ -100,6 +100,7 @@ def main() -> None:
             speeds["float32"].append(gemm_gflops(torch.float32))
     median = {name: statistics.median(values) for name, values in speeds.items()}
     shape = " x ".join(map(str, GEMM_SHAPE))
+    print(f"vocabulary {corpus.tokenizer.vocab_size:,}, about 4,096 target tokens a step, bfloat16")
     print(f"matrix multiply {shape}, {torch.get_num_threads()} threads: ", end="")
     print(f"{median['bfloat16']:.0f} GFLOP/s bfloat16, {median['float32']:.0f} GFLOP/s float32")
     for name, model in models.items():

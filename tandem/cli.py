@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tandem import __version__
+from tandem.cluster.launchers import place
 from tandem.errors import TandemError
 
 if TYPE_CHECKING:
@@ -100,7 +101,13 @@ def prepare(
 def train(
     config: Annotated[str, typer.Argument(metavar="PRESET_OR_FILE", help="A preset's name or a YAML file.")],
     corpus: Annotated[Path, typer.Option(help="Directory made by `tandem prepare`.")],
-    run: Annotated[Path, typer.Option(help="Directory of the run; one that exists is continued.")],
+    run: Annotated[
+        Path,
+        typer.Option(
+            help="Directory of the run; one that exists is continued. Under torchrun, put `--` before `train`, "
+            "or torchrun takes --run for an option of its own."
+        ),
+    ],
     overrides: Overrides = None,
     change: Annotated[bool, typer.Option("--change", help="Continue a run with changed settings.")] = False,
     as_json: AsJson = False,
@@ -135,6 +142,8 @@ def evaluate(
     opened = _open_run(run, overrides)
     used = opened.corpus(corpus)
     chosen = choose_checkpoint(opened, checkpoint)
+    if split not in (None, "dev", "test"):
+        raise TandemError(f"--split {split}: choose dev or test")
     with shown_stages(_console(stderr=True)) as progress:
         evaluated = evaluate_run(
             opened,
@@ -199,10 +208,12 @@ def demo(
     directory: Annotated[Path, typer.Option("--dir", help="Where corpus and run are put.")] = Path("demo"),
     as_json: AsJson = False,
 ) -> None:
-    """Watch a small Transformer learn to translate a toy grammar, within two minutes."""
+    """Watch a small Transformer learn to translate a toy grammar, in about a minute."""
     from tandem.demo import run_demo
 
-    answer = run_demo(directory, _console(stderr=as_json))
+    # As it was called, which may be a path into a virtual environment, so that the line it shows can be copied.
+    program = sys.argv[0] if Path(sys.argv[0]).name == "tandem" else "python -m tandem"
+    answer = run_demo(directory, _console(stderr=as_json), program)
     if as_json:
         _print_json(answer)
 
@@ -236,17 +247,26 @@ def _open_run(directory: Path, overrides: list[str] | None) -> Run:
 
 def _standard_input() -> Iterator[list[str]]:
     """Lines as they come from a person, in larger portions from a file or a pipe."""
-    lines = (line.rstrip("\n") for line in sys.stdin)
+    lines = enumerate(sys.stdin.buffer, 1)
     at_once = 1 if sys.stdin.isatty() else LINES_AT_ONCE
     while portion := list(islice(lines, at_once)):
-        yield portion
+        yield [_decoded(number, line) for number, line in portion]
+
+
+def _decoded(number: int, line: bytes) -> str:
+    try:
+        return line.decode("utf-8").rstrip("\r\n")
+    except UnicodeDecodeError as error:
+        raise TandemError(f"standard input: line {number} is not UTF-8; convert it, for example with iconv") from error
 
 
 def _console(stderr: bool = False) -> Console:
+    """Where people's lines go; of many processes only the first speaks."""
     from rich.console import Console
 
-    return Console(stderr=stderr)
+    return Console(stderr=stderr, quiet=not place().leads)
 
 
 def _print_json(answer: dict[str, Any]) -> None:
-    print(json.dumps(answer, indent=2, ensure_ascii=False))
+    if place().leads:
+        print(json.dumps(answer, indent=2, ensure_ascii=False))

@@ -111,7 +111,7 @@ class TrainConfig(Section):
     precision: Literal["float32", "bfloat16", "float16"] = "bfloat16"
     """Number format of the large products; weights and optimizer stay in float32."""
     log_every: int = Field(default=100, ge=1)
-    """Steps between two log lines, and between two checks for a request to stop."""
+    """Steps between two log lines."""
 
 
 class SearchConfig(Section):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from tandem.monitor.console import ConsoleView, evaluation_lines, literal, say
 from tandem.monitor.stages import shown_stages
 from tandem.serve.translator import load_translator
 from tandem.train.evaluate import evaluate_run
+from tandem.train.job import FINISHED
 from tandem.train.loop import run_training
 from tandem.train.restore import choose_checkpoint
 from tandem.train.run import Run
@@ -26,16 +26,21 @@ from tandem.train.shelf import Shelf
 SENTENCES = 3
 
 
-def run_demo(directory: Path, console: Console) -> dict[str, Any]:
-    """Generate, prepare, train, evaluate, translate; a demo that was interrupted goes on where it stopped."""
+def run_demo(directory: Path, console: Console, program: str) -> dict[str, Any]:
+    """Generate, prepare, train, evaluate, translate; a demo that was interrupted goes on where it stopped.
+
+    `program` is how the user calls Tandem, for the line that invites to go on.
+    """
     corpus, run = _corpus(directory, console), directory / "run"
     if _is_finished(run):
         # Whoever asks for a demo wants to see one: the old run gives way.
         shutil.rmtree(run)
     console.rule("a Transformer learns English to German (a toy grammar)", align="left")
     start = time.perf_counter()
-    run_training(load("demo"), corpus.directory, run, [ConsoleView(console)])
+    ended = run_training(load("demo"), corpus.directory, run, [ConsoleView(console)])
     seconds = time.perf_counter() - start
+    if ended.reason != FINISHED:
+        return {"training_seconds": seconds, "reason": ended.reason}
     console.rule("sentences whose word combinations were never seen in training", align="left")
     opened = Run.open(run)
     checkpoint = choose_checkpoint(opened, "best")
@@ -48,13 +53,13 @@ def run_demo(directory: Path, console: Console) -> dict[str, Any]:
     for source, translation in zip(sources, translations, strict=True):
         say(console, f"    {literal(source)}")
         say(console, f"      -> {literal(translation)}")
-    # As it was called, which may be a path into a virtual environment: the line can be copied.
-    command = f'{sys.argv[0]} translate {run} "The old man reads a book."'
+    command = f'{program} translate {run} "The old man reads a book."'
     say(console, f"\nNow one of your own:\n  {literal(command)}")
     return {
         "bleu": evaluated.bleu,
         "signature": evaluated.signature,
         "training_seconds": seconds,
+        "reason": ended.reason,
         "translations": dict(zip(sources, translations, strict=True)),
     }
 

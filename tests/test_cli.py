@@ -24,9 +24,9 @@ Tandem = Callable[..., tuple[int, str, str]]
 def run_tandem(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Tandem:
     """Runs the command line in this process: exit code, standard output, standard error."""
 
-    def run(*arguments: object, stdin: str = "") -> tuple[int, str, str]:
+    def run(*arguments: object, stdin: bytes = b"") -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "argv", ["tandem", *map(str, arguments)])
-        monkeypatch.setattr(sys, "stdin", io.StringIO(stdin))
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
         with pytest.raises(SystemExit) as end:
             cli.main()
         code = end.value.code
@@ -92,7 +92,7 @@ def test_evaluate(run_tandem: Tandem, trained: Path, options: tuple[str, ...], s
 def test_translate_arguments_and_standard_input_alike(run_tandem: Tandem, trained: Path) -> None:
     sentences = ["The dog sleeps.", "I see a cat."]
     _, from_arguments, _ = run_tandem("translate", trained, *sentences)
-    _, from_input, _ = run_tandem("translate", trained, stdin="".join(f"{line}\n" for line in sentences))
+    _, from_input, _ = run_tandem("translate", trained, stdin="\n".join(sentences).encode())
     assert from_arguments == from_input
     assert from_arguments.count("\n") == 2
     _, as_json, _ = run_tandem("translate", trained, "--json", *sentences)
@@ -102,10 +102,32 @@ def test_translate_arguments_and_standard_input_alike(run_tandem: Tandem, traine
 
 
 def test_translate_keeps_lines_in_step(run_tandem: Tandem, trained: Path) -> None:
-    _, out, _ = run_tandem("translate", trained, stdin="I see a cat.\n\n   \nThe dog sleeps.\n")
+    _, out, _ = run_tandem("translate", trained, stdin=b"I see a cat.\n\n   \nThe dog sleeps.\n")
     lines = out.split("\n")
     assert len(lines) == 5
     assert lines[1] == lines[2] == ""
+
+
+def test_translate_names_the_line_that_is_not_utf8(run_tandem: Tandem, trained: Path) -> None:
+    code, _, err = run_tandem("translate", trained, stdin=b"I see a cat.\ncaf\xe9\n")
+    assert code == 2
+    assert err == "tandem: standard input: line 2 is not UTF-8; convert it, for example with iconv\n"
+
+
+@pytest.mark.parametrize("override", ["model.heads=4", "train.seed=3"])
+def test_a_trained_model_is_what_it_is(run_tandem: Tandem, trained: Path, override: str) -> None:
+    code, _, err = run_tandem("evaluate", trained, override)
+    assert code == 2
+    assert f"{override}: a trained run takes only search., evaluation., batch. settings" in err
+
+
+@pytest.mark.slow
+def test_of_many_processes_one_answers(trained: Path) -> None:
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "tandem", "--"]
+    command = [sys.executable, *launcher, "evaluate", str(trained), "--json"]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=200)
+    assert ended.returncode == 0, ended.stderr
+    assert json.loads(ended.stdout)["split"] == "test"
 
 
 def test_average(run_tandem: Tandem, trained: Path) -> None:

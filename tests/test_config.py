@@ -61,6 +61,7 @@ GOLDEN = {
         "model.heads": 16,
         "model.d_ff": 4096,
         "model.dropout": 0.3,
+        "model.activation_dropout": 0.3,
     },
     "small": {
         "model.encoder_layers": 3,

@@ -29,8 +29,7 @@ class AllReduce:
     """
 
     def __init__(self, module: nn.Module, world: World) -> None:
-        self.exchanges = 0
-        self.bytes = 0
+        self._bytes = 0
         self._last_launch = 0.0
         self._ddp: DistributedDataParallel | None = None
         self.module = module
@@ -46,13 +45,17 @@ class AllReduce:
             return nullcontext()
         return self._ddp.no_sync()
 
+    def take_bytes(self) -> int:
+        """Bytes of gradients handed over for exchange since this was last asked."""
+        taken, self._bytes = self._bytes, 0
+        return taken
+
     def exposed_seconds(self, backward_end: float) -> float:
         """Time between the start of the last exchange and the end of backward: nothing was left to hide behind."""
         return max(backward_end - self._last_launch, 0.0) if self._ddp is not None else 0.0
 
     def _sum_bucket(self, bucket: Bucket) -> Future[Tensor]:
-        self.exchanges += 1
-        self.bytes += bucket.buffer().nbytes
+        self._bytes += bucket.buffer().nbytes
         self._last_launch = time.perf_counter()
         work = dist.all_reduce(bucket.buffer(), async_op=True)
         assert work is not None

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from tandem.cluster.launchers import place
 from tandem.errors import TandemError
 
-LAUNCHER_VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,7 @@ class World:
     @property
     def leads(self) -> bool:
         """Whether this is the one process that writes what exists once in a run."""
-        return self.rank == 0
+        return not self.rank
 
     def total(self, *numbers: float) -> list[float]:
         """Each number summed over all processes: one small message, the same answer everywhere."""
@@ -47,21 +48,30 @@ class World:
         """True for all processes if it is true for any of them."""
         return self.total(float(wish))[0] > 0
 
+    def together(self, action: Callable[[], T]) -> T:
+        """Do something that may fail on some process: then all of them fail, and none waits for ever."""
+        try:
+            result = action()
+        except TandemError:
+            self.agree(True)
+            raise
+        if self.agree(False):
+            raise TandemError("another process has failed; its message says why")
+        return result
+
 
 @contextmanager
 def joined_world() -> Iterator[World]:
-    """Join the processes that torchrun started, or stand alone; leave them in good order."""
-    present = [name for name in LAUNCHER_VARIABLES if name in os.environ]
-    if not present:
-        yield World(0, 1, torch.device("cuda" if torch.cuda.is_available() else "cpu"))
-        return
-    if len(present) < len(LAUNCHER_VARIABLES):
-        missing = sorted(set(LAUNCHER_VARIABLES) - set(present))
-        raise TandemError(f"{', '.join(present)} set but {', '.join(missing)} not: start the processes with torchrun")
-    rank, size, local_rank = (int(os.environ[name]) for name in LAUNCHER_VARIABLES)
-    device = torch.device("cuda", local_rank) if torch.cuda.is_available() else torch.device("cpu")
-    if device.type == "cuda":
+    """Join the processes that were started together, or stand alone; leave them in good order."""
+    rank, size, local_rank = place()
+    if not torch.cuda.is_available():
+        device = torch.device("cpu")
+    else:
+        device = torch.device("cuda", local_rank)
         torch.cuda.set_device(device)
+    if size == 1:
+        yield World(rank, size, device)
+        return
     dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
     try:
         yield World(rank, size, device)

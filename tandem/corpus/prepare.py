@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
 
-import numpy as np
-
 import tandem
 from tandem.config import CorpusConfig
 from tandem.corpus.clean import Cleaner, cleaning_rules
 from tandem.corpus.languages import Files, agree_on_languages, check_not_swapped
+from tandem.corpus.order import random_order
 from tandem.corpus.prepared import (
     FACTS_FILE,
     FORMAT,
@@ -134,9 +133,7 @@ def _report_reading(pairs: Iterable[Pair], source: TextFile, stage: str, progres
 
 def shuffle(pairs: Sequence[Pair], seed: int) -> list[Pair]:
     """The pairs in an order that depends on the seed only."""
-    # NumPy promises the raw stream of a bit generator for ever, but not what permutation() makes of it.
-    order = np.argsort(np.random.PCG64(seed).random_raw(len(pairs)), kind="stable")
-    return [pairs[index] for index in order]
+    return [pairs[index] for index in random_order(len(pairs), seed)]
 
 
 def _default_vocabulary(pairs: int) -> int:

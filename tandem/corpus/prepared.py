@@ -148,14 +148,6 @@ class PreparedCorpus:
         return cls(directory, facts, tokenizer)
 
     @property
-    def source_language(self) -> str:
-        return self.facts.source_language
-
-    @property
-    def target_language(self) -> str:
-        return self.facts.target_language
-
-    @property
     def digest(self) -> str:
         """What two hosts compare to know that they train on the same corpus."""
         return self.facts.digest()

@@ -67,7 +67,7 @@ def beam_search(model: Transformer, source_BS: Tensor, beam: int, alpha: float) 
     alive_BR[:, 0] = 0
     for length in range(1, max(limits) + 1):
         hidden_BRD = model.step(tokens_BRL[:, :, -1], length - 1, pasts, memory)
-        logits_BRV = F.linear(hidden_BRD, weight_VD).float()
+        logits_BRV = F.linear(hidden_BRD, weight_VD)[:, :, : model.vocab_size].float()
         must_end_B = limits_B[sentences_B] == length if length in limits else None
         candidates_BC, parent_BC, token_BC = best_continuations(logits_BRV, alive_BR, must_end_B)
         grown_BCL = tokens_BRL.gather(1, parent_BC.unsqueeze(2).expand(-1, -1, length))

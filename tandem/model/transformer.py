@@ -155,8 +155,8 @@ class Transformer(nn.Module):
         return hidden
 
     def output_weight(self) -> Tensor:
-        """The output projection (V, D): the embedding without the rows that only pad the vocabulary."""
-        return self.embedding.weight[: self.vocab_size]
+        """The output projection (V, D), with the rows that only pad the vocabulary: their logits are no words."""
+        return self.embedding.weight
 
     def embed(self, ids_BT: Tensor) -> Tensor:
         x_BTD = self.scaled_embedding(ids_BT) + self.positions[: ids_BT.shape[1]]

@@ -16,6 +16,7 @@ class ConsoleView(View):
     def __init__(self, console: Console) -> None:
         self._console = console
         self._progress: Progress | None = None
+        self._signature = ""
 
     def show(self, record: Record) -> None:
         match record:
@@ -28,6 +29,10 @@ class ConsoleView(View):
             case Evaluated():
                 for line in evaluation_lines(record):
                     self._say(line)
+                # Every BLEU of a session is computed alike: said once, with the first.
+                if record.signature != self._signature:
+                    self._say(f"    [dim]BLEU is {record.signature}[/dim]")
+                    self._signature = record.signature
             case Saved():
                 self._say(f"[dim]saved {literal(record.path)} ({record.bytes / 1e6:.1f} MB)[/dim]")
             case Noticed():
@@ -35,6 +40,10 @@ class ConsoleView(View):
             case Ended():
                 self.close()
                 self._say(ended_line(record))
+
+    def stepped(self, step: int) -> None:
+        if self._progress is not None:
+            self._progress.update(self._progress.task_ids[0], completed=step)
 
     def working(self, stage: str, done: int, total: int) -> None:
         if self._progress is not None:
@@ -51,16 +60,17 @@ class ConsoleView(View):
     def _open_progress(self, record: Started) -> None:
         if self._console.is_terminal:
             # The line must fit a terminal of 80 columns.
-            bar = BarColumn(bar_width=12)
-            self._progress = Progress(bar, TextColumn("{task.description}"), console=self._console, transient=True)
-            self._progress.add_task("first steps ...", total=record.max_steps, completed=record.step)
+            bar, step = BarColumn(bar_width=12), TextColumn("step {task.completed:,.0f}/{task.total:,.0f} ")
+            text = TextColumn("{task.description}")
+            self._progress = Progress(bar, step, text, console=self._console, transient=True)
+            self._progress.add_task("", total=record.max_steps, completed=record.step)
             self._progress.start()
 
     def _advance(self, record: Progressed) -> None:
         if self._progress is None:
             self._say(progress_line(record))
         else:
-            self._progress.update(self._progress.task_ids[0], completed=record.step, description=live_line(record))
+            self._progress.update(self._progress.task_ids[0], completed=record.step, description=live_text(record))
 
 
 def say(console: Console, line: str) -> None:
@@ -80,7 +90,7 @@ def started_lines(record: Started) -> list[str]:
     return [
         f"{record.parameters / 1e6:.1f} M parameters, {processes} x {threads} on {record.device}, {record.precision}",
         f"{record.training_pairs:,} pairs, {record.steps_per_epoch:.0f} steps an epoch, "
-        f"{record.padding_share:.1%} padding",
+        f"{record.padding_share:.1%} padding (tok/s counts target tokens without padding)",
     ]
 
 
@@ -90,15 +100,16 @@ def hours(seconds: float) -> str:
     return f"{minutes // 60}:{minutes % 60:02d}:{rest:02d}"
 
 
-def live_line(record: Progressed) -> str:
+def live_text(record: Progressed) -> str:
     return (
-        f"step {record.step:,}/{record.max_steps:,}  loss {record.train_loss:.3f}  lr {record.learning_rate:.1e}  "
+        f"loss {record.train_loss:.3f}  lr {record.learning_rate:.1e}  "
         f"{record.tokens_per_second:,.0f} tok/s  {hours(record.seconds_left)} left"
     )
 
 
 def progress_line(record: Progressed) -> str:
-    return f"{live_line(record)}  ({record.step_seconds:.2f} s/step, epoch {record.epoch:.1f})"
+    pace = f"({record.step_seconds:.2f} s/step, epoch {record.epoch:.1f})"
+    return f"step {record.step:,}/{record.max_steps:,}  {live_text(record)}  {pace}"
 
 
 def evaluation_lines(record: Evaluated) -> list[str]:

@@ -17,8 +17,11 @@ class View:
     def show(self, record: Record) -> None:
         """Show one record."""
 
+    def stepped(self, step: int) -> None:
+        """Show that a step was taken; of interest only at that moment, so most views do not."""
+
     def working(self, stage: str, done: int, total: int) -> None:
-        """Show how far a long stage is; of interest only while it lasts, so most views do not."""
+        """Show how far a long stage is; of interest only while it lasts."""
 
     def close(self) -> None:
         """Finish; nothing is shown afterwards."""
@@ -55,6 +58,10 @@ class Recorder:
     def record(self, record: Record) -> None:
         for view in self._views:
             view.show(record)
+
+    def stepped(self, step: int) -> None:
+        for view in self._views:
+            view.stepped(step)
 
     def working(self, stage: str, done: int, total: int) -> None:
         for view in self._views:

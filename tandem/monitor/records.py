@@ -37,6 +37,7 @@ class Started(Record):
     pairs_left_out: int
     padding_share: float
     steps_per_epoch: float
+    startup_seconds: float
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -33,14 +33,13 @@ def average(checkpoints: Sequence[Checkpoint], out: Path) -> Checkpoint:
 
 
 def average_run(run: Run, *, last: int | None, best: int | None) -> Checkpoint:
-    """Average a run's newest or best checkpoints; by default all the newest ones it keeps."""
+    """Average a run's newest or best checkpoints; by default all the newest ones there are."""
     if last is not None and best is not None:
         raise TandemError("--last and --best cannot both be averaged; give one of them")
     shelf = Shelf(run.directory)
-    wanted = best if best is not None else last or run.config.checkpoint.keep_last
-    found = shelf.best()[:wanted] if best is not None else shelf.newest(wanted)
-    if len(found) < wanted:
-        kind = "best" if best is not None else "last"
+    found = shelf.newest(last or run.config.checkpoint.keep_last) if best is None else shelf.best()[:best]
+    kind, wanted = ("last", last) if best is None else ("best", best)
+    if wanted is not None and len(found) < wanted:
         raise TandemError(
             f"{run.directory}: keeps {len(found)} of the {wanted} checkpoints to average; "
             f"ask for fewer, or train with checkpoint.keep_{kind}={wanted}"

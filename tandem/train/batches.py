@@ -18,12 +18,15 @@ import torch
 from torch import Tensor
 
 from tandem.config import Config
+from tandem.corpus.order import random_order
 from tandem.corpus.prepared import PreparedCorpus
 from tandem.corpus.shards import Pairs
 from tandem.corpus.tokenizer import BOS, EOS, PAD
 from tandem.errors import TandemError
 
 IntArray = npt.NDArray[np.int64]
+# Tell the random orders of an epoch apart.
+MICRO_BATCHES, CELLS = 0, 1
 
 
 @dataclass(frozen=True)
@@ -64,7 +67,7 @@ class LengthOrder:
         source, target = (np.asarray(n, dtype=np.int64) + 1 for n in (pairs.source_lengths, pairs.target_lengths))
         fitting = np.flatnonzero((source <= max_length) & (target <= max_length))
         if not len(fitting):
-            raise TandemError(f"no training pair is within model.max_length={max_length}; raise it")
+            raise TandemError(f"model.max_length={max_length}: no sentence pair is that short; raise it")
         self.left_out = len(pairs) - len(fitting)
         source, target = source[fitting], target[fitting]
         key = target * (2 * max_length + 2) + np.where(target % 2 == 0, source, 2 * max_length - source)
@@ -106,7 +109,7 @@ class LengthOrder:
         shuffled = []
         for cell in range(first, last):
             begin, end = int(self.cell_starts[cell]), int(self.cell_ends[cell])
-            rows = np.random.default_rng([seed, epoch, cell]).permutation(self.rows[begin:end])
+            rows = self.rows[begin:end][random_order(end - begin, seed, epoch, CELLS, cell)]
             shuffled.append(rows[max(span.start - begin, 0) : span.stop - begin])
         return np.concatenate(shuffled)
 
@@ -143,7 +146,7 @@ class Batches:
         )
 
     def _shuffled_micro_batches(self, epoch: int) -> IntArray:
-        return np.random.default_rng([self.seed, epoch]).permutation(len(self.order))
+        return random_order(len(self.order), self.seed, epoch, MICRO_BATCHES)
 
     @property
     def steps_per_epoch(self) -> float:

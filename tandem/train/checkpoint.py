@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -29,7 +30,7 @@ MODEL_FILE = "model.safetensors"
 OPTIMIZER_FILE = "optimizer.safetensors"
 STATE_FILE = "state.json"
 FORMAT = 1
-STEP_PREFIX = "step-"
+STEP_NAME = re.compile(r"step-(\d{8,})")
 # Directories with this prefix are being written or removed; no reader looks at them.
 HIDDEN = "."
 
@@ -69,7 +70,7 @@ class Checkpoint:
 
 
 def step_name(step: int) -> str:
-    return f"{STEP_PREFIX}{step:08d}"
+    return f"step-{step:08d}"
 
 
 def save(directory: Path, state: TrainState) -> Checkpoint:
@@ -85,11 +86,11 @@ def save_weights(directory: Path, state: TrainState, bleu: float) -> Checkpoint:
 
 def write(directory: Path, files: Mapping[str, Mapping[str, Tensor]], facts: Mapping[str, Any]) -> Checkpoint:
     """Write a checkpoint so that at every instant it is either absent or whole, also across a power cut."""
-    directory.parent.mkdir(parents=True, exist_ok=True)
     temporary = directory.with_name(f"{HIDDEN}{directory.name}.writing")
-    shutil.rmtree(temporary, ignore_errors=True)
-    temporary.mkdir()
     try:
+        directory.parent.mkdir(parents=True, exist_ok=True)
+        shutil.rmtree(temporary, ignore_errors=True)
+        temporary.mkdir()
         for name, tensors in files.items():
             save_file({key: tensor.detach().cpu().contiguous() for key, tensor in tensors.items()}, temporary / name)
         state = {
@@ -110,7 +111,7 @@ def write(directory: Path, files: Mapping[str, Mapping[str, Tensor]], facts: Map
     except (OSError, SafetensorError) as error:
         shutil.rmtree(temporary, ignore_errors=True)
         raise TandemError(
-            f"{directory}: cannot save the checkpoint ({error}); free some space and start the run again, "
+            f"{directory}: cannot save the checkpoint ({error}); mend that and start the run again, "
             "it continues from the newest checkpoint"
         ) from error
     return Checkpoint(directory, state)
@@ -127,10 +128,16 @@ def read(directory: Path) -> Checkpoint:
             )
         for name, facts in state["files"].items():
             if _digest(directory / name) != facts["sha256"]:
-                raise DamagedCheckpointError(f"{directory / name}: contents differ from what was saved")
-    except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
-        raise DamagedCheckpointError(f"{directory}: not a whole checkpoint ({error})") from error
-    return Checkpoint(directory, state)
+                raise DamagedCheckpointError(f"{directory / name}: damaged, its contents are not what was saved")
+        checkpoint = Checkpoint(directory, state)
+        named = STEP_NAME.fullmatch(directory.name)
+        if named and int(named[1]) != checkpoint.step:
+            raise DamagedCheckpointError(f"{directory / STATE_FILE}: damaged, it speaks of step {checkpoint.step}")
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise DamagedCheckpointError(
+            f"{directory}: not a whole checkpoint ({type(error).__name__}: {error})"
+        ) from error
+    return checkpoint
 
 
 def remove(directory: Path) -> None:

@@ -88,7 +88,10 @@ def evaluate_run(
 
 
 def split_loss(model: Transformer, corpus: PreparedCorpus, tokens: int, world: World, split: str) -> float:
-    """Mean negative log-likelihood in nats per target token, without label smoothing."""
+    """Mean negative log-likelihood in nats per target token, without label smoothing.
+
+    Pairs longer than the model can hold have no loss; their translations, of what fits, count in BLEU all the same.
+    """
     pairs = corpus.pairs(split)
     order = LengthOrder(pairs, tokens, model.config.max_length)
     nll, count = 0.0, 0

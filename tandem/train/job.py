@@ -34,6 +34,7 @@ class Tally:
     """What the steps since the last log line add up to on this process."""
 
     steps: int = 0
+    finite_steps: int = 0
     target_tokens: int = 0
     objective: float = 0.0
     nll: float = 0.0
@@ -46,7 +47,9 @@ class Tally:
         self.objective += result.objective
         self.nll += result.nll
         # A step that float16 skipped has no norm worth averaging.
-        self.gradient_norm += result.gradient_norm if math.isfinite(result.gradient_norm) else 0.0
+        if math.isfinite(result.gradient_norm):
+            self.finite_steps += 1
+            self.gradient_norm += result.gradient_norm
         self.learning_rate = result.learning_rate
 
 
@@ -63,8 +66,8 @@ class Job:
         self._resume()
         self.stepper = Stepper(config, world, self.state, self.batches, self.clock)
         self.tally = Tally()
-        self.wants_to_stop = False
-        self._all_stop = False
+        self.stop_signal: str | None = None
+        """The signal by which somebody has asked this process to stop."""
         self._session_start, self._session_first_step = time.perf_counter(), self.state.progress.step
 
     def _resume(self) -> None:
@@ -72,12 +75,13 @@ class Job:
         checkpoint = self.shelf.newest_whole(self.notice)
         if checkpoint is not None:
             checkpoint.restore(self.state)
-        steps = self.world.total(float(self.state.progress.step))[0]
-        if steps != self.state.progress.step * self.world.size:
+        step = self.state.progress.step
+        if self.world.agree(self.world.total(float(step))[0] != step * self.world.size):
             raise TandemError(
-                f"{self.shelf.last_directory}: this process found step {self.state.progress.step}, others another one; "
+                f"{self.shelf.last_directory}: this process found step {step}, others another one; "
                 "all processes must see the same run directory"
             )
+        self.world.together(lambda: self.shelf.go_back_to(step))
 
     def begin(self) -> None:
         """Say what is about to happen."""
@@ -100,6 +104,7 @@ class Job:
                 pairs_left_out=order.left_out,
                 padding_share=order.padding_share(),
                 steps_per_epoch=self.batches.steps_per_epoch,
+                startup_seconds=sum(self.clock.lap().values()),
             )
         )
         if order.left_out:
@@ -113,6 +118,7 @@ class Job:
 
     def learn(self, batch: GlobalBatch) -> None:
         self.tally.add(self.stepper.take(batch), batch.target_tokens)
+        self.recorder.stepped(batch.step)
 
     def due(self, every: int) -> bool:
         """Whether something done every so many steps is done now; at the last step everything is."""
@@ -120,10 +126,9 @@ class Job:
         return step % every == 0 or step == self.config.train.max_steps
 
     def log(self) -> None:
-        """Record the steps since the last time; the same message carries any process's wish to stop."""
+        """Record the steps since the last time."""
         with self.clock.measure("communication"):
-            objective, nll, wishes = self.world.total(self.tally.objective, self.tally.nll, float(self.wants_to_stop))
-        self._all_stop = wishes > 0
+            objective, nll = self.world.total(self.tally.objective, self.tally.nll)
         seconds = self.clock.lap()
         training_seconds = sum(seconds.values()) - seconds["evaluation"] - seconds["checkpoint"]
         tally, self.tally = self.tally, Tally()
@@ -138,12 +143,12 @@ class Job:
                 train_loss=nll / tally.target_tokens,
                 objective=objective / tally.target_tokens,
                 learning_rate=tally.learning_rate,
-                gradient_norm=tally.gradient_norm / tally.steps,
+                gradient_norm=tally.gradient_norm / max(tally.finite_steps, 1),
                 target_tokens=tally.target_tokens,
                 tokens_per_second=tally.target_tokens / training_seconds,
                 step_seconds=training_seconds / tally.steps,
                 seconds_left=elapsed / (step - self._session_first_step) * (max_steps - step),
-                exchanged_bytes=self.stepper.exchange.bytes,
+                exchanged_bytes=self.stepper.exchange.take_bytes(),
                 seconds=seconds,
             )
         )
@@ -164,7 +169,7 @@ class Job:
         progress.note_bleu(evaluated.bleu)
         self.recorder.record(evaluated)
         with self.clock.measure("checkpoint"):
-            self.shelf.keep_if_best(self.state, evaluated.bleu)
+            self.world.together(lambda: self.shelf.keep_if_best(self.state, evaluated.bleu))
 
     def reason_to_stop(self) -> str | None:
         """Why training should not go on; every process comes to the same answer."""
@@ -173,13 +178,18 @@ class Job:
             return FINISHED
         if patience is not None and progress.evaluations_without_gain >= patience:
             return OUT_OF_PATIENCE
-        return ASKED_TO_STOP if self._all_stop else None
+        wish = self.stop_signal
+        with self.clock.measure("communication"):
+            asked = self.world.agree(wish is not None)
+        if wish is not None:
+            self.notice(f"{wish}: saving and stopping; once more to stop at once")
+        return ASKED_TO_STOP if asked else None
 
     def save(self) -> None:
         """Make the work so far safe."""
         start = time.perf_counter()
         with self.clock.measure("checkpoint"):
-            saved = self.shelf.keep(self.state)
+            saved = self.world.together(lambda: self.shelf.keep(self.state))
         if saved is not None:
             seconds = time.perf_counter() - start
             self.recorder.record(Saved(step=saved.step, path=str(saved.directory), bytes=saved.size, seconds=seconds))

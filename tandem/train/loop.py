@@ -16,7 +16,7 @@ from tandem.monitor.journal import Journal, Recorder, View
 from tandem.monitor.records import Ended
 from tandem.monitor.tensorboard import TensorBoardView
 from tandem.train.job import Job
-from tandem.train.run import Run, locked, start
+from tandem.train.run import Run, adopt, locked, start
 from tandem.train.shelf import Shelf, WritableShelf
 from tandem.train.step import NonFiniteGradientError
 
@@ -55,18 +55,23 @@ def run_training(
         recorder = Recorder([Journal(run.journal_directory, world.rank), *shown])
         stack.callback(recorder.close)
         job = Job(config=config, corpus=corpus, world=world, recorder=recorder, shelf=shelf)
+        # Only now that everything fits together do the settings become the run's.
+        world.together(lambda: adopt(run.directory, config) if world.leads else None)
         for setting in changed:
             job.notice(f"changed setting: {setting}")
         stack.enter_context(_stopping_on_request(job))
         try:
             return train(job)
         except NonFiniteGradientError as error:
-            job.end(f"failed: {error}")
             newest = shelf.newest_step()
             kept = (
                 "no checkpoint was saved yet" if newest is None else f"the checkpoint of step {newest:,} is untouched"
             )
+            job.end(f"failed: {error}")
             raise NonFiniteGradientError(f"{error}; {kept}") from error
+        except TandemError as error:
+            job.end(f"failed: {error}")
+            raise
 
 
 def _check_everyone_has_work(config: Config, world: World) -> None:
@@ -85,28 +90,25 @@ def _shared_run(
 ) -> Iterator[tuple[Run, list[str]]]:
     """The run's directory, made or checked by the first process while the others wait for its word."""
     with ExitStack() as stack:
-        changed: list[str] = []
-        refusal: TandemError | None = None
-        if world.leads:
-            try:
-                stack.enter_context(locked(directory))
-                changed = start(directory, config, corpus, change)
-            except TandemError as error:
-                refusal = error
-        if world.agree(refusal is not None):
-            raise refusal or TandemError(f"{directory}: the first process cannot use it, its message says why")
+
+        def make_or_check() -> list[str]:
+            if not world.leads:
+                return []
+            stack.enter_context(locked(directory))
+            return start(directory, config, corpus, change)
+
+        changed = world.together(make_or_check)
         yield Run.open(directory), changed
 
 
 @contextmanager
 def _stopping_on_request(job: Job) -> Iterator[None]:
-    """Turn the first SIGINT or SIGTERM into a wish to stop at the next log line, saved; the second one acts at once."""
+    """Turn the first SIGINT or SIGTERM into a wish to save and stop after the step; the second one acts at once."""
 
     def wish(number: int, _frame: FrameType | None) -> None:
-        job.wants_to_stop = True
-        name = signal.Signals(number).name
+        # Only a flag: the signal may have come in the middle of writing a record.
+        job.stop_signal = signal.Signals(number).name
         signal.signal(number, before[signal.Signals(number)])
-        job.notice(f"{name}: saving and stopping at the next log line; once more to stop at once")
 
     before = {number: signal.signal(number, wish) for number in (signal.SIGINT, signal.SIGTERM)}
     try:

@@ -9,7 +9,7 @@ import torch
 from tandem.config import ModelConfig
 from tandem.errors import TandemError
 from tandem.model.transformer import Transformer
-from tandem.train.checkpoint import Checkpoint, read
+from tandem.train.checkpoint import STATE_FILE, Checkpoint, read
 from tandem.train.run import Run
 from tandem.train.shelf import Shelf
 
@@ -35,6 +35,6 @@ def choose_checkpoint(run: Run, choice: str) -> Checkpoint:
         if not found:
             raise TandemError(f"{run.directory}: no checkpoint yet; wait for the first one or train longer")
         return found[0]
-    if not Path(choice).is_dir():
+    if not (Path(choice) / STATE_FILE).is_file():
         raise TandemError(f"--checkpoint {choice}: neither best, last, averaged nor a checkpoint directory")
     return read(Path(choice))

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import fcntl
 import json
-import shutil
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -30,7 +30,8 @@ CONFIG_FILE = "config.yaml"
 RUN_FILE = "run.json"
 LOCK_FILE = ".lock"
 # Settings that a continued run may change freely: they do not touch the steps already taken or still to come.
-FREE = ("train.max_steps", "train.log_every", "search.", "evaluation.", "checkpoint.")
+# (What the corpus really holds is compared by digest.)
+FREE = ("corpus.", "train.max_steps", "train.log_every", "search.", "evaluation.", "checkpoint.")
 # Settings that no saved state survives a change of.
 SHAPE = (
     "model.encoder_layers",
@@ -38,8 +39,9 @@ SHAPE = (
     "model.d_model",
     "model.heads",
     "model.d_ff",
-    "corpus.",
 )
+# Settings that may be overridden when a trained run is used: they do not change what the weights mean.
+FREE_IN_USE = ("search.", "evaluation.", "batch.")
 
 
 @dataclass(frozen=True)
@@ -68,6 +70,11 @@ class Run:
         """Open a run that was started before, with some of its settings overridden for this use."""
         if not (directory / RUN_FILE).is_file():
             raise TandemError(f"{directory}: not a run (it has no {RUN_FILE}); give the --run of `tandem train`")
+        for override in overrides:
+            if not override.startswith(FREE_IN_USE):
+                raise TandemError(
+                    f"{override}: a trained run takes only {', '.join(FREE_IN_USE)} settings; leave it out"
+                )
         try:
             facts: dict[str, Any] = json.loads((directory / RUN_FILE).read_text(encoding="utf-8"))
             corpus_directory, digest = Path(facts["corpus"]), str(facts["corpus_digest"])
@@ -90,18 +97,20 @@ class Run:
 
 def start(directory: Path, config: Config, corpus: PreparedCorpus, change: bool) -> list[str]:
     """Create the run's directory, or check that it may be continued and say which settings have changed."""
-    changed: list[str] = []
     if (directory / RUN_FILE).is_file():
-        changed = _check_continuation(Run.open(directory), config, corpus, change)
-    elif directory.exists() and any(path.name != LOCK_FILE for path in directory.iterdir()):
-        raise TandemError(f"{directory}: exists and is not a run; choose another --run")
-    directory.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(corpus.directory / TOKENIZER_FILE, directory / TOKENIZER_FILE)
-    _replace(directory / CONFIG_FILE, dump(config))
+        return _check_continuation(Run.open(directory), config, corpus, change)
+    corpus.verify()
+    _replace(directory / TOKENIZER_FILE, (corpus.directory / TOKENIZER_FILE).read_bytes())
+    adopt(directory, config)
     facts = {"corpus": str(corpus.directory.resolve()), "corpus_digest": corpus.digest}
     # Written last: a directory with this file has all the others.
-    _replace(directory / RUN_FILE, json.dumps(facts, indent=2) + "\n")
-    return changed
+    _replace(directory / RUN_FILE, (json.dumps(facts, indent=2) + "\n").encode())
+    return []
+
+
+def adopt(directory: Path, config: Config) -> None:
+    """Make these the settings of the run."""
+    _replace(directory / CONFIG_FILE, dump(config).encode())
 
 
 def _check_continuation(run: Run, config: Config, corpus: PreparedCorpus, change: bool) -> list[str]:
@@ -126,19 +135,39 @@ def _check_continuation(run: Run, config: Config, corpus: PreparedCorpus, change
     return [str(difference) for difference in changed]
 
 
-def _replace(path: Path, text: str) -> None:
+def _replace(path: Path, content: bytes) -> None:
+    """Write a file so that a reader, or a power cut, finds the old or the new one whole."""
     temporary = path.with_name(f".{path.name}.writing")
-    temporary.write_text(text, encoding="utf-8")
+    with temporary.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
     temporary.rename(path)
 
 
 @contextmanager
 def locked(directory: Path) -> Iterator[None]:
     """Hold the run for this process; a second training on the same run is refused, a killed one leaves no lock."""
-    directory.mkdir(parents=True, exist_ok=True)
-    with (directory / LOCK_FILE).open("a") as file:
+    _refuse_foreign(directory)
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        file = (directory / LOCK_FILE).open("a")
+    except OSError as error:
+        raise TandemError(
+            f"{directory}: cannot be a run's directory ({error.strerror}); choose another --run"
+        ) from error
+    with file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
+        except BlockingIOError as error:
             raise TandemError(f"{directory}: another process is training here; wait for it or stop it") from error
         yield
+
+
+def _refuse_foreign(directory: Path) -> None:
+    """Refuse a directory that holds anything but a run, or what a start killed half-way left of one."""
+    ours = {LOCK_FILE, TOKENIZER_FILE, CONFIG_FILE}
+    if not directory.is_dir() or (directory / RUN_FILE).is_file():
+        return
+    if any(path.name not in ours and not path.name.endswith(".writing") for path in directory.iterdir()):
+        raise TandemError(f"{directory}: exists and is not a run; choose another --run")

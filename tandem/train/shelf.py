@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 
 from tandem.config import CheckpointConfig
+from tandem.errors import TandemError
 from tandem.train.checkpoint import (
     HIDDEN,
-    STEP_PREFIX,
+    STEP_NAME,
     Checkpoint,
     DamagedCheckpointError,
     read,
@@ -31,29 +33,35 @@ class Shelf:
 
     def newest_whole(self, warn: Callable[[str], None]) -> Checkpoint | None:
         """The newest checkpoint that passes its digests; damaged ones are named and passed over."""
-        for directory in reversed(_steps(self.last_directory)):
+        directories = _steps(self.last_directory)
+        for directory in reversed(directories):
             try:
                 return read(directory)
             except DamagedCheckpointError as error:
-                warn(f"{error}; falling back to the one before it")
+                warn(f"{error}; passing it over")
+        if directories:
+            raise TandemError(
+                f"{self.last_directory}: all {len(directories)} checkpoints are damaged; restore one from a copy, "
+                "or delete the directory to begin again"
+            )
         return None
 
     def best(self) -> list[Checkpoint]:
         """The whole ones among the best checkpoints, best first; of equals the earlier one."""
-        whole = []
-        for directory in _steps(self.best_directory):
-            with suppress(DamagedCheckpointError):
-                whole.append(read(directory))
+        whole = _whole(_steps(self.best_directory))
         return sorted(whole, key=lambda checkpoint: (-(checkpoint.bleu or 0.0), checkpoint.step))
 
     def newest(self, count: int) -> list[Checkpoint]:
-        """Up to `count` newest checkpoints, newest first."""
-        return [read(directory) for directory in reversed(_steps(self.last_directory)[-count:])]
+        """Up to `count` newest checkpoints that are whole, newest first."""
+        return list(islice(_whole(reversed(_steps(self.last_directory))), count))
 
     def newest_step(self) -> int | None:
         """The step of the newest checkpoint, going by its name."""
         directories = _steps(self.last_directory)
-        return int(directories[-1].name.removeprefix(STEP_PREFIX)) if directories else None
+        return _step(directories[-1]) if directories else None
+
+    def go_back_to(self, step: int) -> None:
+        """Another process writes."""
 
     def keep(self, state: TrainState) -> Checkpoint | None:
         """Another process writes."""
@@ -69,8 +77,22 @@ class WritableShelf(Shelf):
         super().__init__(run)
         self._config = config
         for directory in (self.last_directory, self.best_directory):
-            for leftover in directory.glob(f"{HIDDEN}*"):
+            for leftover in (*directory.glob(f"{HIDDEN}step-*.writing"), *directory.glob(f"{HIDDEN}step-*.removing")):
                 shutil.rmtree(leftover)
+
+    def go_back_to(self, step: int) -> None:
+        """Put away what is newer than the step a run continues from, or it would pass for the newest or the best.
+
+        Newer ones to resume from can only be damaged; they are kept under another name for whoever may want them.
+        """
+        for directory in _steps(self.last_directory):
+            if _step(directory) > step:
+                aside = directory.with_name(f"damaged-{directory.name}")
+                remove(aside)
+                directory.rename(aside)
+        for directory in _steps(self.best_directory):
+            if _step(directory) > step:
+                remove(directory)
 
     def keep(self, state: TrainState) -> Checkpoint:
         """Save a state to resume from, then let go of the oldest."""
@@ -91,5 +113,15 @@ class WritableShelf(Shelf):
 
 
 def _steps(directory: Path) -> list[Path]:
-    """Checkpoint directories, oldest first: the names sort by step."""
-    return sorted(directory.glob(f"{STEP_PREFIX}*"))
+    """Checkpoint directories, oldest first."""
+    return sorted((path for path in directory.glob("step-*") if STEP_NAME.fullmatch(path.name)), key=_step)
+
+
+def _step(directory: Path) -> int:
+    return int(directory.name.removeprefix("step-"))
+
+
+def _whole(directories: Iterable[Path]) -> Iterator[Checkpoint]:
+    for directory in directories:
+        with suppress(DamagedCheckpointError):
+            yield read(directory)

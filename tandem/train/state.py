@@ -84,5 +84,7 @@ class TrainState:
                 self.optimizer.state[parameter] = {
                     key: value.to(parameter.device) for key, value in by_parameter[name].items()
                 }
-        self.scaler.load_state_dict(numbers["scaler"])
+        # A run that goes on in another precision has no loss scale to take over.
+        if numbers["scaler"] and self.scaler.is_enabled():
+            self.scaler.load_state_dict(numbers["scaler"])
         self.progress = Progress(**numbers["progress"])

@@ -10,6 +10,7 @@ import torch
 from tandem.cluster.exchange import AllReduce
 from tandem.cluster.world import World
 from tandem.config import Config
+from tandem.corpus.tokenizer import BOS, EOS
 from tandem.errors import TandemError
 from tandem.model.loss import TranslationLoss
 from tandem.monitor.clock import Clock
@@ -38,6 +39,21 @@ class Stepper:
     def __init__(self, config: Config, world: World, state: TrainState, batches: Batches, clock: Clock) -> None:
         self.config, self.world, self.state, self.batches, self.clock = config, world, state, batches, clock
         self.exchange = AllReduce(TranslationLoss(state.model, config.optimizer.label_smoothing), world)
+
+        self._let_exchange_settle()
+
+    def _let_exchange_settle(self) -> None:
+        """Take a backward pass for nothing, after which DDP lays out its buckets for good.
+
+        The order in which three or more processes add depends on that layout; were it to change after the first
+        real step, a resumed run, whose first step comes later, would round differently from one left alone.
+        """
+        if self.world.size > 1:
+            nothing = torch.tensor([[BOS, EOS]], device=self.world.device)
+            objective, _ = self.exchange.module(nothing, nothing)
+            objective.backward()
+            self.state.optimizer.zero_grad()
+            self.exchange.take_bytes()
 
     def take(self, batch: GlobalBatch) -> StepResult:
         """Learn from one global batch."""

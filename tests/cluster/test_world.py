@@ -8,7 +8,8 @@ import sys
 import pytest
 import torch
 
-from tandem.cluster.world import LAUNCHER_VARIABLES, World, joined_world
+from tandem.cluster.launchers import VARIABLES
+from tandem.cluster.world import World, joined_world
 from tandem.errors import TandemError
 
 AGREEMENT = """
@@ -21,7 +22,7 @@ with joined_world() as world:
 
 
 def test_without_a_launcher_a_process_is_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in LAUNCHER_VARIABLES:
+    for name in VARIABLES:
         monkeypatch.delenv(name, raising=False)
     with joined_world() as world:
         assert (world.rank, world.size, world.leads) == (0, 1, True)

@@ -29,7 +29,7 @@ def contents(directory: Path) -> dict[str, bytes]:
 
 def test_training_text_is_shuffled_and_nothing_is_lost(train: Files, dev: Files, tmp_path: Path) -> None:
     corpus = prepare(train=train, dev=dev, out=tmp_path / "corpus", settings=SETTINGS)
-    assert (corpus.source_language, corpus.target_language) == ("en", "de")
+    assert (corpus.facts.source_language, corpus.facts.target_language) == ("en", "de")
     pairs = corpus.pairs("train")
     decoded = [
         tuple(corpus.tokenizer.decode([pairs.source(index).tolist(), pairs.target(index).tolist()]))

@@ -24,7 +24,7 @@ def test_what_was_prepared_is_opened(corpus: PreparedCorpus) -> None:
     opened.verify()
     assert opened.directory == corpus.directory
     assert (opened.facts, opened.digest) == (corpus.facts, corpus.digest)
-    assert (opened.source_language, opened.target_language) == ("en", "de")
+    assert (opened.facts.source_language, opened.facts.target_language) == ("en", "de")
     assert len(opened.pairs("train")) == 64
     assert opened.text("dev")[1][0] == "die Katze liebt grüne Schuhe."
 

@@ -28,6 +28,10 @@ def dense(hidden_ND: Tensor, weight_VD: Tensor, targets_N: Tensor, smoothing: fl
     return F.cross_entropy(hidden_ND @ weight_VD.T, targets_N, label_smoothing=smoothing, reduction="sum")
 
 
+def chunked(hidden_ND: Tensor, weight_VD: Tensor, targets_N: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
+    return ChunkedCrossEntropy.apply(hidden_ND, weight_VD, targets_N, smoothing, len(weight_VD))
+
+
 # --- against the dense loss
 
 
@@ -35,7 +39,7 @@ def dense(hidden_ND: Tensor, weight_VD: Tensor, targets_N: Tensor, smoothing: fl
 @pytest.mark.parametrize("rows", ROWS)
 def test_value_and_gradients_in_double_precision(rows: int, smoothing: float) -> None:
     hidden_ND, weight_VD, targets_N = problem(rows)
-    objective, nll = ChunkedCrossEntropy.apply(hidden_ND, weight_VD, targets_N, smoothing)
+    objective, nll = chunked(hidden_ND, weight_VD, targets_N, smoothing)
     expected = dense(hidden_ND, weight_VD, targets_N, smoothing)
     # Logarithms are taken in float32 whatever the inputs are.
     torch.testing.assert_close(objective, expected, rtol=1e-6, atol=0)
@@ -52,7 +56,7 @@ def test_value_and_gradients_in_single_precision(smoothing: float) -> None:
     hidden_ND, weight_VD, targets_N = problem(700)
     exact = dense(hidden_ND, weight_VD, targets_N, smoothing)
     singles = [x.detach().float().requires_grad_() for x in (hidden_ND, weight_VD)]
-    objective, _ = ChunkedCrossEntropy.apply(*singles, targets_N, smoothing)
+    objective, _ = chunked(*singles, targets_N, smoothing)
     assert objective.dtype == torch.float32
     torch.testing.assert_close(objective.double(), exact, rtol=1e-5, atol=0)
     for mine, reference in zip(
@@ -64,14 +68,14 @@ def test_value_and_gradients_in_single_precision(smoothing: float) -> None:
 def test_gradients_against_differences() -> None:
     """The gradient is written by hand, so it is also held against the slope of the value itself."""
     hidden_ND, weight_VD, targets_N = problem(5, vocabulary=6, width=3)
-    objective, _ = ChunkedCrossEntropy.apply(hidden_ND, weight_VD, targets_N, 0.3)
+    objective, _ = chunked(hidden_ND, weight_VD, targets_N, 0.3)
     for x, grad in zip((hidden_ND, weight_VD), torch.autograd.grad(objective, (hidden_ND, weight_VD)), strict=True):
         for index in range(x.numel()):
             values = []
             for sign in (1, -1):
                 with torch.no_grad():
                     x.view(-1)[index] += sign * 1e-2
-                    values.append(ChunkedCrossEntropy.apply(hidden_ND, weight_VD, targets_N, 0.3)[0].item())
+                    values.append(chunked(hidden_ND, weight_VD, targets_N, 0.3)[0].item())
                     x.view(-1)[index] -= sign * 1e-2
             assert (values[0] - values[1]) / 2e-2 == pytest.approx(grad.view(-1)[index].item(), abs=1e-3)
 
@@ -81,7 +85,7 @@ def test_the_size_of_the_chunks_does_not_matter(monkeypatch: pytest.MonkeyPatch)
     results = []
     for rows in (1, 7, 50, 1000):
         monkeypatch.setattr(loss_module, "CPU_CHUNK_ROWS", rows)
-        objective, nll = ChunkedCrossEntropy.apply(hidden_ND, weight_VD, targets_N, 0.1)
+        objective, nll = chunked(hidden_ND, weight_VD, targets_N, 0.1)
         results.append((objective, nll, *torch.autograd.grad(objective, (hidden_ND, weight_VD))))
     for other in results[1:]:
         for mine, reference in zip(other, results[0], strict=True):
@@ -94,7 +98,7 @@ def test_half_precision_is_close(smoothing: float) -> None:
     exact = dense(hidden_ND, weight_VD, targets_N, smoothing)
     hidden = hidden_ND.detach().bfloat16().requires_grad_()
     weight = weight_VD.detach().float().requires_grad_()
-    objective, nll = ChunkedCrossEntropy.apply(hidden, weight, targets_N, smoothing)
+    objective, nll = chunked(hidden, weight, targets_N, smoothing)
     assert objective.dtype == nll.dtype == torch.float32
     assert objective.item() == pytest.approx(exact.item(), rel=5e-3)
     grads = torch.autograd.grad(objective, (hidden, weight))
@@ -107,7 +111,7 @@ def test_half_precision_is_close(smoothing: float) -> None:
 def test_a_probability_of_zero_costs_much_but_not_infinitely() -> None:
     hidden_ND = torch.tensor([[1000.0, 0.0]], requires_grad=True)
     weight_VD = torch.tensor([[1.0, 0.0], [-1.0, 0.0]], requires_grad=True)
-    objective, nll = ChunkedCrossEntropy.apply(hidden_ND, weight_VD, torch.tensor([1]), 0.1)
+    objective, nll = chunked(hidden_ND, weight_VD, torch.tensor([1]), 0.1)
     assert 60 < float(nll) < 80
     assert bool(objective.isfinite())
     for grad in torch.autograd.grad(objective, (hidden_ND, weight_VD)):
@@ -115,7 +119,7 @@ def test_a_probability_of_zero_costs_much_but_not_infinitely() -> None:
 
 
 def test_the_plain_likelihood_is_only_for_reading() -> None:
-    objective, nll = ChunkedCrossEntropy.apply(*problem(5), 0.1)
+    objective, nll = chunked(*problem(5), 0.1)
     assert objective.requires_grad
     assert not nll.requires_grad
 
@@ -186,7 +190,7 @@ def test_exact_likelihood_agrees_and_counts_the_tokens() -> None:
     # One token at a time, by the definition.
     by_hand = 0.0
     for row in range(3):
-        logits_TV = model(source_BS, target_BT[:, :-1])[row] @ model.output_weight().T
+        logits_TV = model(source_BS, target_BT[:, :-1])[row] @ model.output_weight()[: model.vocab_size].T
         for position, label in enumerate(target_BT[row, 1:].tolist()):
             if label != PAD:
                 by_hand -= float(logits_TV[position].log_softmax(-1)[label].detach())
@@ -202,3 +206,25 @@ def test_exact_likelihood_is_in_full_precision_even_if_the_model_is_not() -> Non
         values[dtype] = exact_nll(model, source_BS, target_BT)[0]
     assert values[torch.bfloat16] == pytest.approx(values[torch.float32], rel=5e-3)
     assert values[torch.bfloat16] != values[torch.float32]
+
+
+def test_rows_that_only_pad_the_vocabulary_change_nothing() -> None:
+    hidden_ND, weight_VD, targets_N = problem(600)
+    # Rows that would win every softmax, were they words.
+    padded_VD = torch.cat([weight_VD.detach(), torch.full((3, weight_VD.shape[1]), 50.0)]).requires_grad_()
+    expected = chunked(hidden_ND, weight_VD, targets_N, 0.1)
+    sums = ChunkedCrossEntropy.apply(hidden_ND, padded_VD, targets_N, 0.1, len(weight_VD))
+    torch.testing.assert_close(sums, expected)
+    theirs = torch.autograd.grad(expected[0], (hidden_ND, weight_VD))
+    ours = torch.autograd.grad(sums[0], (hidden_ND, padded_VD))
+    torch.testing.assert_close(ours[0], theirs[0])
+    torch.testing.assert_close(ours[1][: len(weight_VD)], theirs[1])
+    assert not ours[1][len(weight_VD) :].any()
+
+
+def test_an_unlikely_target_in_float16_keeps_its_loss() -> None:
+    """exp(-20) is below the smallest float16 number."""
+    hidden = torch.tensor([[1.0]], dtype=torch.float16)
+    weight = torch.tensor([[20.0], [0.0]])
+    _, nll = chunked(hidden, weight, torch.tensor([1]), 0.0)
+    assert float(nll) == pytest.approx(20.0, rel=1e-3)

@@ -33,7 +33,7 @@ def log_probabilities(model: Transformer, source: list[int], targets_BT: Tensor)
     """For each position of BOS and the targets, the log-probabilities of what follows, by teacher forcing."""
     source_BS = torch.tensor([source]).expand(len(targets_BT), -1)
     hidden_BTD = model(source_BS, F.pad(targets_BT, (1, 0), value=BOS))
-    return (hidden_BTD @ model.output_weight().T).log_softmax(-1)
+    return (hidden_BTD @ model.output_weight()[: model.vocab_size].T).log_softmax(-1)
 
 
 def best_by_enumeration(model: Transformer, source: list[int], limit: int, alpha: float) -> list[int]:

@@ -139,7 +139,8 @@ def test_a_memory_can_be_narrowed_to_some_sentences() -> None:
 def test_vocabulary_rows_are_padded_to_a_tile(vocab_size: int, rows: int) -> None:
     model = random_model(vocab_size)
     assert model.embedding.weight.shape == (rows, 16)
-    assert model.output_weight().shape == (vocab_size, 16)
+    assert model.output_weight().shape == (rows, 16)
+    assert model.vocab_size == vocab_size
 
 
 def test_one_embedding_serves_source_target_and_output() -> None:

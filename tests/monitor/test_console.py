@@ -156,7 +156,13 @@ def test_samples_are_shown_literally(text: str, terminal: bool) -> None:
         f"    source     {text}",
         f"    reference  {text}",
         f"    hypothesis {text}",
+        "    BLEU is text",
     ]
+
+
+def test_the_signature_is_said_with_the_first_bleu_only() -> None:
+    records = [made(Evaluated, step=step, signature="tok:13a") for step in (1, 2)]
+    assert shown(*records).count("BLEU is tok:13a") == 1
 
 
 @pytest.mark.parametrize("terminal", [False, True])

@@ -203,7 +203,9 @@ def test_whatever_the_lengths(problem: tuple[Lengths, int, int, int], seed: int,
     lengths, tokens, max_length, micro_batches = problem
     fitting = [i for i, pair in enumerate(lengths) if max(pair) + 1 <= max_length]
     if not fitting:
-        with pytest.raises(TandemError, match=f"no training pair is within model.max_length={max_length}; raise it"):
+        with pytest.raises(
+            TandemError, match=f"model.max_length={max_length}: no sentence pair is that short; raise it"
+        ):
             make(lengths, tokens=tokens, max_length=max_length)
         return
     batches = make(lengths, tokens=tokens, max_length=max_length, micro_batches=micro_batches, seed=seed)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -113,6 +112,60 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_it_taken(
     assert "step-00000003" in warnings[0]
 
 
+def test_without_a_whole_checkpoint_a_run_does_not_begin_again_by_itself(state: TrainState, tmp_path: Path) -> None:
+    shelf = shelf_with_steps(tmp_path, state, 2, keep_last=2)
+    for directory in shelf.last_directory.iterdir():
+        flip_a_byte(directory)
+    warnings: list[str] = []
+    with pytest.raises(TandemError, match="all 2 checkpoints are damaged; restore one from a copy, or delete"):
+        shelf.newest_whole(warnings.append)
+    assert len(warnings) == 2
+
+
+def test_going_on_after_damage_keeps_what_is_saved_from_then_on(state: TrainState, tmp_path: Path) -> None:
+    shelf = shelf_with_steps(tmp_path, state, 3, keep_last=3)
+    for step in (3, 4):
+        flip_a_byte(shelf.last_directory / f"step-{step:08d}")
+    newest = shelf.newest_whole(lambda warning: None)
+    assert newest is not None
+    newest.restore(state)
+    shelf.go_back_to(newest.step)
+    again = WritableShelf(tmp_path, CheckpointConfig(keep_last=1))
+    take_step(state)
+    saved = again.keep(state)
+    assert saved.size > 0
+    assert sorted(path.name for path in shelf.last_directory.iterdir()) == [
+        *("damaged-step-00000003", "damaged-step-00000004", "step-00000003"),
+    ]
+
+
+def test_going_back_forgets_the_best_of_the_steps_to_come(state: TrainState, tmp_path: Path) -> None:
+    shelf = WritableShelf(tmp_path, CheckpointConfig(keep_best=3))
+    for bleu in (10.0, 20.0, 40.0):
+        shelf.keep_if_best(state, bleu)
+        take_step(state)
+    shelf.go_back_to(2)
+    assert [(checkpoint.step, checkpoint.bleu) for checkpoint in shelf.best()] == [(2, 20.0), (1, 10.0)]
+
+
+def test_a_state_that_speaks_of_another_step_is_damaged(state: TrainState, tmp_path: Path) -> None:
+    saved = save(tmp_path / "step-00000001", state)
+    facts = json.loads((saved.directory / STATE_FILE).read_text())
+    facts["numbers"]["progress"]["step"] = 1800
+    (saved.directory / STATE_FILE).write_text(json.dumps(facts))
+    with pytest.raises(DamagedCheckpointError, match="speaks of step 1800"):
+        read(saved.directory)
+
+
+def test_other_files_beside_the_checkpoints_are_left_alone(state: TrainState, tmp_path: Path) -> None:
+    shelf = shelf_with_steps(tmp_path, state, 1, keep_last=1)
+    for name in (".nfs01", "step-notes.txt", "step-00000001.bak"):
+        (shelf.last_directory / name).touch()
+    again = WritableShelf(tmp_path, CheckpointConfig())
+    assert again.newest_step() == 2
+    assert (shelf.last_directory / ".nfs01").exists()
+
+
 def test_a_newer_format_is_refused_with_the_version_that_reads_it(state: TrainState, tmp_path: Path) -> None:
     saved = save(tmp_path / "step", state)
     facts = json.loads((saved.directory / STATE_FILE).read_text()) | {"format": 99}
@@ -196,19 +249,8 @@ def test_the_mean_of_checkpoints(state: TrainState, tmp_path: Path) -> None:
     assert read(tmp_path / "mean").state["averaged_steps"] == [2, 3, 4]
 
 
-@pytest.fixture
-def full_disk(tmp_path: Path) -> Iterator[Path]:
-    """A real file system with room for less than one checkpoint."""
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", disk], capture_output=True).returncode:
-        pytest.skip("mounting a small file system needs root")
-    yield disk
-    subprocess.run(["umount", disk], check=True)
-
-
 def test_a_full_disk_is_one_clear_error(state: TrainState, full_disk: Path) -> None:
-    with pytest.raises(TandemError, match=r"step: cannot save the checkpoint \(.*\); free some space") as refusal:
+    with pytest.raises(TandemError, match=r"step: cannot save the checkpoint \(.*\); mend that and start") as refusal:
         save(full_disk / "step", state)
     assert "No space left" in str(refusal.value)
     assert list(full_disk.iterdir()) == []

@@ -88,12 +88,18 @@ def test_every_precision_learns(precision: str, tiny_corpus: PreparedCorpus, tin
 
 
 def test_a_loss_scale_survives_a_stop(tiny_corpus: PreparedCorpus, tiny_config: Make, tmp_path: Path) -> None:
-    scale = ["train.precision=float16", "train.max_steps=4"]
-    train(tiny_config(*scale), tiny_corpus, tmp_path / "run")
-    scaler = read(tmp_path / "run/checkpoints/step-00000004").state["numbers"]["scaler"]
-    # The scaler starts at 65536 and counts the steps since it last changed.
-    assert scaler["scale"] > 0
-    assert scaler["_growth_tracker"] in range(1, 5)
+    def config(steps: int) -> Config:
+        return tiny_config("train.precision=float16", "schedule.kind=inverse_sqrt", f"train.max_steps={steps}")
+
+    train(config(8), tiny_corpus, tmp_path / "whole")
+    train(config(4), tiny_corpus, tmp_path / "halves")
+    train(config(8), tiny_corpus, tmp_path / "halves")
+    whole, halves = (read(tmp_path / f"{name}/checkpoints/step-00000008") for name in ("whole", "halves"))
+    scaler = whole.state["numbers"]["scaler"]
+    # It counts the steps since the scale last changed; a fresh one would have counted four.
+    assert scaler["_growth_tracker"] > 4
+    assert halves.state["numbers"]["scaler"] == scaler
+    assert (whole.directory / MODEL_FILE).read_bytes() == (halves.directory / MODEL_FILE).read_bytes()
 
 
 def test_patience_ends_a_run_and_the_end_is_kept(
@@ -168,6 +174,14 @@ class TestContinuation:
         notices = [record.as_dict()["message"] for record in collector.records if record.kind == "noticed"]
         assert "changed setting: batch.tokens was 256, now 300" in notices
 
+    def test_another_precision_takes_over_the_weights(
+        self, run: Path, tiny_corpus: PreparedCorpus, tiny_config: Make
+    ) -> None:
+        for precision, steps in (("float16", 6), ("float32", 8)):
+            other = tiny_config(*self.settings(f"train.precision={precision}", f"train.max_steps={steps}"))
+            ended, _ = train(other, tiny_corpus, run, change=True)
+            assert ended.step == steps
+
     def test_another_model_never(self, run: Path, tiny_corpus: PreparedCorpus, tiny_config: Make) -> None:
         for change in (False, True):
             with pytest.raises(
@@ -198,6 +212,45 @@ def test_a_directory_with_something_else_in_it_is_refused(
     (tmp_path / "thesis.tex").touch()
     with pytest.raises(TandemError, match=r"exists and is not a run; choose another --run"):
         train(tiny_config(), tiny_corpus, tmp_path)
+
+
+def test_a_start_killed_half_way_can_be_started_again(
+    tiny_corpus: PreparedCorpus, tiny_config: Make, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    run.mkdir()
+    for name in (".lock", "tokenizer.model", ".config.yaml.writing"):
+        (run / name).touch()
+    ended, _ = train(tiny_config("train.max_steps=1"), tiny_corpus, run)
+    assert ended.step == 1
+
+
+def test_a_run_that_cannot_be_a_directory_is_one_clear_error(
+    tiny_corpus: PreparedCorpus, tiny_config: Make, tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(TandemError, match=r"file: cannot be a run's directory \(File exists\); choose another --run"):
+        train(tiny_config(), tiny_corpus, tmp_path / "file")
+
+
+def test_start_up_is_not_charged_to_the_first_steps(
+    tiny_corpus: PreparedCorpus, tiny_config: Make, tmp_path: Path
+) -> None:
+    _, collector = train(tiny_config(), tiny_corpus, tmp_path / "run")
+    started, *rest = (record.as_dict() for record in collector.records)
+    first = next(record for record in rest if record["kind"] == "progressed")
+    # Building the model and opening the corpus takes longer than what steps spend on nothing in particular.
+    assert started["startup_seconds"] > first["seconds"]["other"]
+
+
+@pytest.mark.slow
+def test_a_disk_that_fills_up_stops_all_processes_in_order(tiny_corpus: PreparedCorpus, full_disk: Path) -> None:
+    ended = processes.run_training(tiny_corpus, full_disk / "run", processes=2)
+    assert ended.returncode != 0
+    assert "cannot save the checkpoint" in ended.stderr
+    assert "Traceback" not in ended.stderr.split("torch/distributed")[0]
+    ends = [list(read_journal(full_disk / f"run/journal/rank-{rank}.jsonl"))[-1] for rank in (0, 1)]
+    assert all(end["reason"].startswith("failed: ") for end in ends)
 
 
 def test_two_trainings_of_one_run_are_refused(tiny_corpus: PreparedCorpus, tiny_config: Make, tmp_path: Path) -> None:

@@ -23,7 +23,8 @@ def assert_same_end(left: Path, right: Path) -> None:
     assert numbers[0] == numbers[1]
 
 
-@pytest.fixture(scope="module", params=[1, 2], ids=["1-process", "2-processes"])
+# Three, because only then does the order of a sum over processes matter.
+@pytest.fixture(scope="module", params=[1, 3], ids=["1-process", "3-processes"])
 def processes(request: pytest.FixtureRequest) -> int:
     return int(request.param)
 

@@ -70,7 +70,8 @@ def runs(tiny_corpus: PreparedCorpus, tmp_path_factory: pytest.TempPathFactory) 
     directories = {}
     for processes in (1, 2, 3):
         directories[processes] = tmp_path_factory.mktemp("runs") / "run"
-        settings = ["train.precision=float32", "optimizer.epsilon=1e-6"]
+        # All the dev set's hypotheses are in the journal, not only their BLEU, which is next to nothing so early.
+        settings = ["train.precision=float32", "optimizer.epsilon=1e-6", "evaluation.samples=20"]
         ended = run_training(tiny_corpus, directories[processes], *settings, processes=processes)
         assert ended.returncode == 0, ended.stderr
     return directories
@@ -101,6 +102,7 @@ def test_processes_evaluate_alike(runs: dict[int, Path], processes: int) -> None
         assert left["eval_loss"] == pytest.approx(right["eval_loss"], rel=1e-5)
         assert left["bleu"] == pytest.approx(right["bleu"], abs=1e-9)
         assert left["samples"] == right["samples"]
+        assert any(sample["hypothesis"] for sample in left["samples"])
 
 
 @pytest.mark.slow
@@ -109,8 +111,9 @@ def test_accumulation_does_not_communicate(runs: dict[int, Path], processes: int
     """A step sends each gradient once, however many micro-batches the process works through."""
     run = runs[processes]
     gradient_bytes = sum(weights.nbytes for weights in final_weights(run).values())
-    assert records(run, "progressed", rank)[-1]["exchanged_bytes"] == STEPS * gradient_bytes
+    assert sum(record["exchanged_bytes"] for record in records(run, "progressed", rank)) == STEPS * gradient_bytes
 
 
+@pytest.mark.slow
 def test_alone_nothing_is_exchanged(runs: dict[int, Path]) -> None:
     assert {record["exchanged_bytes"] for record in records(runs[1], "progressed")} == {0}
