@@ -32,6 +32,8 @@ app.add_typer(config_app, name="config")
 
 # Lines of standard input translated at once: enough to sort by length, few enough to show results soon.
 LINES_AT_ONCE = 1024
+# The exit code of a training that was asked to stop, as shells count an interrupted program.
+STOPPED = 130
 
 TextPair = tuple[Path, Path]
 Overrides = Annotated[
@@ -46,7 +48,7 @@ def main() -> None:
     """Run the command line; a fault of the user's becomes one message and exit code 2."""
     try:
         app()
-    except TandemError as error:
+    except (TandemError, OSError) as error:
         print(f"tandem: {error}", file=sys.stderr)
         sys.exit(2)
 
@@ -117,11 +119,15 @@ def train(
 
     settings = load(config, overrides or [])
     from tandem.monitor.console import ConsoleView
+    from tandem.train.job import ASKED_TO_STOP
     from tandem.train.loop import run_training
 
     ended = run_training(settings, corpus, run, [ConsoleView(_console(stderr=as_json))], change)
     if as_json:
         _print_json({"run": str(run), **ended.as_dict()})
+    if ended.reason == ASKED_TO_STOP:
+        # What comes after `&&` wants a finished model.
+        raise typer.Exit(STOPPED)
 
 
 @app.command()

@@ -93,6 +93,8 @@ def write(directory: Path, files: Mapping[str, Mapping[str, Tensor]], facts: Map
         temporary.mkdir()
         for name, tensors in files.items():
             save_file({key: tensor.detach().cpu().contiguous() for key, tensor in tensors.items()}, temporary / name)
+            # safetensors writes for the owner alone; whoever may read the run may read its weights.
+            (temporary / name).chmod(0o644)
         state = {
             "format": FORMAT,
             "versions": {"tandem": tandem.__version__, "torch": torch.__version__},

@@ -17,7 +17,12 @@ from tandem.train.shelf import Shelf
 def load_model(checkpoint: Checkpoint, config: ModelConfig, vocab_size: int, device: torch.device) -> Transformer:
     """The trained model, ready to be used."""
     model = Transformer(config, vocab_size)
-    model.load_state_dict(checkpoint.model())
+    try:
+        model.load_state_dict(checkpoint.model())
+    except RuntimeError as error:
+        raise TandemError(
+            f"{checkpoint.directory}: the weights of another model; name a checkpoint of this run"
+        ) from error
     return model.to(device).eval()
 
 
