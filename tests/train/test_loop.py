@@ -77,6 +77,7 @@ def test_the_journal_accounts_for_every_step_token_and_second(
         assert record["step_seconds"] * record["steps"] == pytest.approx(training)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("precision", ["float32", "bfloat16", "float16"])
 def test_every_precision_learns(precision: str, tiny_corpus: PreparedCorpus, tiny_config: Make, tmp_path: Path) -> None:
     quick = ["train.max_steps=40", "evaluation.every_steps=100", "schedule.warmup_steps=5", "schedule.peak=1e-2"]
@@ -139,6 +140,7 @@ def test_all_processes_agree_that_a_gradient_is_not_finite(tiny_corpus: Prepared
     assert ends[0]["reason"].startswith("failed: step")
 
 
+@pytest.mark.slow
 def test_more_processes_than_micro_batches_are_refused_with_the_remedy(
     tiny_corpus: PreparedCorpus, tmp_path: Path
 ) -> None:
