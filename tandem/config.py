@@ -114,6 +114,34 @@ class TrainConfig(Section):
     """Steps between two log lines."""
 
 
+class ExchangeConfig(Section):
+    """How the work of several hosts is put together; inside a host it is always summed in full precision."""
+
+    kind: Literal["auto", "allreduce", "bf16", "int4", "powersgd", "diloco"] = "auto"
+    """How gradients cross the network; auto measures link and compute, and takes the mildest that stays hidden."""
+    powersgd_rank: int = Field(default=4, ge=1)
+    """For powersgd: columns of the two factors that stand for a gradient matrix."""
+    local_steps: int = Field(default=16, ge=2)
+    """For diloco: steps that each host takes by itself between two exchanges; auto may take more."""
+    start_steps: int = Field(default=0, ge=0)
+    """For diloco: first steps of the run that are taken together, with 4-bit gradients."""
+    outer_rate: float = Field(default=0.9, gt=0)
+    """For diloco: how far the weights follow the hosts' mean change."""
+    outer_momentum: float = Field(default=0.5, ge=0, lt=1)
+    """For diloco: Nesterov momentum of the mean change."""
+    deltas: Literal["int4", "bf16"] = "int4"
+    """For diloco: number format in which the hosts' changes travel."""
+
+
+class ClusterConfig(Section):
+    """How the processes of a run find each other."""
+
+    interface: str | None = None
+    """Network interface to use on every host; empty takes the one that the route to the other hosts uses."""
+    join_seconds: int = Field(default=120, ge=1)
+    """Longest wait for the other processes at the start; then the missing ones are named."""
+
+
 class SearchConfig(Section):
     """How a translation is searched for."""
 
@@ -156,6 +184,8 @@ class Config(Section):
     optimizer: OptimizerConfig = OptimizerConfig()
     schedule: ScheduleConfig = ScheduleConfig()
     train: TrainConfig = TrainConfig()
+    exchange: ExchangeConfig = ExchangeConfig()
+    cluster: ClusterConfig = ClusterConfig()
     search: SearchConfig = SearchConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
     checkpoint: CheckpointConfig = CheckpointConfig()
@@ -270,6 +300,9 @@ def contradictions(config: Config) -> Iterator[Fault]:
     if schedule.kind != "noam" and schedule.peak is None:
         message = f"{schedule.kind} needs the highest learning rate; set it, for example to 1e-3"
         yield Fault("schedule.peak", message, "schedule.kind")
+    if config.train.precision == "float16" and config.exchange.kind in ("int4", "powersgd", "diloco"):
+        message = f"{config.exchange.kind} remembers gradients, whose unit float16's loss scale keeps changing"
+        yield Fault("exchange.kind", f"{message}; choose bf16, or train.precision=bfloat16", "train.precision")
 
 
 def _read_file(source: str) -> Tree:

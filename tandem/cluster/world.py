@@ -2,33 +2,61 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed.distributed_c10d import PrefixStore, _set_pg_timeout
 
-from tandem.cluster.launchers import place
-from tandem.errors import TandemError
+from tandem.cluster.launchers import expected_hosts, place, rendezvous
+from tandem.cluster.network import Interface, host_identity, host_name, interface_named, interface_towards
+from tandem.cluster.rollcall import Deadline, Presence, call_roll, open_store
+from tandem.cluster.version import package_version
+from tandem.config import ClusterConfig
+from tandem.errors import SaidElsewhereError, TandemError
 
 T = TypeVar("T")
+# Longest wait for a peer in the middle of a run: it may be saving a large checkpoint to a slow disk.
+PEER_TIMEOUT = timedelta(minutes=30)
 
 
 @dataclass(frozen=True)
 class World:
-    """A process's place: its rank among `size` processes, and the device it computes on."""
+    """A process's place: its rank among `size` processes on some hosts, and the device it computes on."""
 
     rank: int
     size: int
     device: torch.device
+    hosts: tuple[tuple[int, ...], ...] = ((0,),)
+    """The ranks on each host; hosts in the order of their first ranks."""
+    host_names: tuple[str, ...] = ("",)
+    interface: Interface | None = None
+    """Where this process's messages to others pass."""
+    inside: dist.ProcessGroup | None = None
+    """The processes of this host, if there are several."""
+    between: dist.ProcessGroup | None = None
+    """The first process of every host, if there are several hosts and this is one of them."""
 
     @property
     def leads(self) -> bool:
         """Whether this is the one process that writes what exists once in a run."""
         return not self.rank
+
+    @property
+    def host(self) -> int:
+        """Number of this process's host."""
+        return next(number for number, ranks in enumerate(self.hosts) if self.rank in ranks)
+
+    @property
+    def leads_host(self) -> bool:
+        """Whether this is the one process that speaks for its host to the others."""
+        return self.rank == self.hosts[self.host][0]
 
     def total(self, *numbers: float) -> list[float]:
         """Each number summed over all processes: one small message, the same answer everywhere."""
@@ -38,11 +66,28 @@ class World:
         dist.all_reduce(packed)
         return [float(number) for number in packed.tolist()]
 
+    def largest(self, number: float) -> float:
+        """The largest of all processes' numbers."""
+        if self.size == 1:
+            return number
+        packed = torch.tensor(number, dtype=torch.float64, device=self.device)
+        dist.all_reduce(packed, dist.ReduceOp.MAX)
+        return float(packed)
+
     def sum_(self, tensor: Tensor) -> Tensor:
         """Sum a tensor over all processes, in place."""
         if self.size > 1:
             dist.all_reduce(tensor)
         return tensor
+
+    def meet(self) -> None:
+        """Wait until all processes are here."""
+        self.total(0.0)
+
+    def pass_on_inside(self, tensor: Tensor) -> None:
+        """Give the host's first process's tensor to the others on the host."""
+        if self.inside is not None:
+            dist.broadcast(tensor, self.hosts[self.host][0], group=self.inside)
 
     def agree(self, wish: bool) -> bool:
         """True for all processes if it is true for any of them."""
@@ -56,12 +101,35 @@ class World:
             self.agree(True)
             raise
         if self.agree(False):
-            raise TandemError("another process has failed; its message says why")
+            raise SaidElsewhereError("another process has failed; its message says why")
         return result
+
+    def told(self, message: bytes) -> bytes:
+        """The first process's message, on every process."""
+        if self.size == 1:
+            return message
+        length = torch.tensor(len(message), device=self.device)
+        dist.broadcast(length, 0)
+        content = torch.zeros(int(length), dtype=torch.uint8, device=self.device)
+        if self.leads:
+            content.copy_(torch.frombuffer(bytearray(message), dtype=torch.uint8))
+        dist.broadcast(content, 0)
+        return content.cpu().numpy().tobytes()
+
+    def check_same(self, what: str, value: str) -> None:
+        """Insist that all processes hold the same value; those on other hosts that do not are named."""
+        differs = self.told(value.encode()) != value.encode()
+        votes = torch.zeros(len(self.hosts), device=self.device)
+        votes[self.host] = differs
+        if not self.sum_(votes).any():
+            return
+        other = ", ".join(name for name, vote in zip(self.host_names, votes.tolist(), strict=True) if vote)
+        message = f"{what} on {other} is not the one on {self.host_names[0]}; put the same on all hosts"
+        raise (TandemError if self.leads else SaidElsewhereError)(message)
 
 
 @contextmanager
-def joined_world() -> Iterator[World]:
+def joined_world(settings: ClusterConfig | None = None) -> Iterator[World]:
     """Join the processes that were started together, or stand alone; leave them in good order."""
     rank, size, local_rank = place()
     if not torch.cuda.is_available():
@@ -70,10 +138,88 @@ def joined_world() -> Iterator[World]:
         device = torch.device("cuda", local_rank)
         torch.cuda.set_device(device)
     if size == 1:
-        yield World(rank, size, device)
+        yield World(rank, size, device, host_names=(host_name(),))
         return
-    dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+    world = _join(settings or ClusterConfig(), device)
     try:
-        yield World(rank, size, device)
+        yield world
     finally:
         dist.destroy_process_group()
+
+
+def _join(settings: ClusterConfig, device: torch.device) -> World:
+    """Meet the others, choose the interface, connect."""
+    meeting, mine, deadline = rendezvous(), place(), Deadline(settings.join_seconds)
+    store = open_store(meeting, mine, deadline)
+    me = Presence(
+        mine.rank,
+        host_name(),
+        host_identity(),
+        interface_towards(meeting.addresses[0]).address,
+        package_version(),
+    )
+    roll = call_roll(store, me, mine.size, deadline, expected_hosts())
+    interface = _choose_interface(settings, me, roll, meeting.addresses[0])
+    for variable in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):
+        os.environ[variable] = interface.name
+    try:
+        dist.init_process_group(
+            "nccl" if device.type == "cuda" else "gloo",
+            store=PrefixStore("group", store),
+            rank=mine.rank,
+            world_size=mine.size,
+            timeout=timedelta(seconds=settings.join_seconds),
+        )
+        # The first message shows whether connections stand, while the time limit is still that of joining.
+        dist.all_reduce(torch.zeros(1, device=device))
+    except RuntimeError as error:
+        raise TandemError(
+            f"{me.host} met the others but cannot exchange messages over {interface.name} ({interface.address}): "
+            "a process has ended, a firewall is between, or another cluster.interface is needed"
+        ) from error
+    _set_pg_timeout(PEER_TIMEOUT, dist.group.WORLD)
+    return _placed_on_hosts(World(mine.rank, mine.size, device, interface=interface), roll)
+
+
+def _choose_interface(settings: ClusterConfig, me: Presence, roll: list[Presence], meeting: str) -> Interface:
+    """What the user says, or the interface on the route to the other hosts."""
+    elsewhere = [presence for presence in roll if presence.identity != me.identity]
+    # Seen from the meeting place's own host its name may stand for the loopback: that address is of no use to others.
+    outside = [presence for presence in elsewhere if not Interface("", presence.address).local]
+    chosen = settings.interface or os.environ.get("GLOO_SOCKET_IFNAME")
+    if chosen is not None:
+        interface = interface_named(chosen)
+    else:
+        interface = interface_towards(outside[0].address if outside else meeting)
+    if outside and interface.local:
+        raise TandemError(
+            f"cluster.interface: {interface.name} of {me.host} leads to no other host; leave it empty, or name one "
+            f"that reaches {outside[0].host}"
+        )
+    return interface
+
+
+def _placed_on_hosts(world: World, roll: list[Presence]) -> World:
+    """The world with its hosts, and a group of processes for each level."""
+    ranks_by_host: dict[str, list[int]] = {}
+    for presence in roll:
+        ranks_by_host.setdefault(presence.identity, []).append(presence.rank)
+    hosts = tuple(map(tuple, ranks_by_host.values()))
+    inside = None
+    # Every process takes part in making every group, its own or not.
+    for ranks in hosts:
+        if len(ranks) > 1:
+            group = dist.new_group(list(ranks), timeout=PEER_TIMEOUT)
+            inside = group if world.rank in ranks else inside
+    leaders = [ranks[0] for ranks in hosts]
+    between = dist.new_group(leaders, timeout=PEER_TIMEOUT) if len(hosts) > 1 else None
+    return World(
+        world.rank,
+        world.size,
+        world.device,
+        hosts=hosts,
+        host_names=tuple(roll[rank].host for rank in leaders),
+        interface=world.interface,
+        inside=inside,
+        between=between if world.rank in leaders else None,
+    )

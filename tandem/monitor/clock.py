@@ -7,40 +7,63 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Literal, get_args
 
-Part = Literal["data", "compute", "communication", "optimizer", "evaluation", "checkpoint"]
+import torch
+
+from tandem.cluster.exchange import Exposure
+from tandem.cluster.instants import Instant, now, seconds_between
+
+Part = Literal["data", "compute", "communication", "waiting", "optimizer", "evaluation", "checkpoint"]
 PARTS: tuple[Part, ...] = get_args(Part)
 
 
 class Clock:
     """Adds up wall-clock seconds by part; what no part claims is `other`, so the parts always make the whole.
 
-    Times are the host's. On a GPU, kernels run behind the host's back: each step ends by reading the gradient
-    norm, so whole steps are right there, but compute and optimizer are not yet told apart.
+    `communication` is what of the exchange was not hidden behind compute, and `waiting` what of that was spent on
+    a slower peer, before it had anything to exchange. On exchanges where nobody looked, waiting is taken to be the
+    mean of those where somebody did, as far as the exchange lasted that long.
     """
 
-    def __init__(self) -> None:
-        self._seconds: dict[str, float] = dict.fromkeys(PARTS, 0.0)
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._blocks: list[tuple[Part, Instant, Instant]] = []
+        self._exposures: list[tuple[Part | None, Exposure]] = []
+        self._mean_wait = 0.0
         self._lap_start = time.perf_counter()
 
     @contextmanager
     def measure(self, part: Part) -> Iterator[None]:
         """Charge the time of a block to a part."""
-        start = time.perf_counter()
+        start = now(self._device)
         try:
             yield
         finally:
-            self._seconds[part] += time.perf_counter() - start
+            self._blocks.append((part, start, now(self._device)))
 
-    def move(self, seconds: float, source: Part, target: Part) -> None:
-        """Charge to `target` what was measured inside a block of `source`."""
-        self._seconds[source] -= seconds
-        self._seconds[target] += seconds
+    def exchanged(self, exposure: Exposure | None, inside: Part | None = None) -> None:
+        """Charge an exchange to communication and waiting; it may have happened inside a block of another part."""
+        if exposure is not None:
+            self._exposures.append((inside, exposure))
 
     def lap(self) -> dict[str, float]:
         """Seconds by part since the last lap; their sum is the wall-clock time since then."""
-        now = time.perf_counter()
-        parts = dict(self._seconds)
-        parts["other"] = now - self._lap_start - sum(parts.values())
-        self._seconds = dict.fromkeys(PARTS, 0.0)
-        self._lap_start = now
-        return parts
+        seconds: dict[str, float] = dict.fromkeys(PARTS, 0.0)
+        for part, start, end in self._blocks:
+            seconds[part] += seconds_between(start, end)
+        self._split_exposures(seconds)
+        stop = time.perf_counter()
+        seconds["other"] = stop - self._lap_start - sum(seconds.values())
+        self._blocks, self._exposures, self._lap_start = [], [], stop
+        return seconds
+
+    def _split_exposures(self, seconds: dict[str, float]) -> None:
+        waits = [seconds_between(seen.ready, seen.met) for _, seen in self._exposures if seen.met is not None]
+        if waits:
+            self._mean_wait = sum(waits) / len(waits)
+        for part, seen in self._exposures:
+            exposed = seconds_between(seen.ready, seen.done)
+            wait = min(exposed, self._mean_wait) if seen.met is None else seconds_between(seen.ready, seen.met)
+            seconds["waiting"] += wait
+            seconds["communication"] += exposed - wait
+            if part is not None:
+                seconds[part] -= exposed

@@ -7,7 +7,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn
 
 from tandem.monitor.journal import View
-from tandem.monitor.records import Ended, Evaluated, Noticed, Progressed, Record, Saved, Started
+from tandem.monitor.records import Ended, Evaluated, Noticed, Planned, Progressed, Record, Saved, Started
 
 
 class ConsoleView(View):
@@ -24,6 +24,8 @@ class ConsoleView(View):
                 for line in started_lines(record):
                     self._say(line)
                 self._open_progress(record)
+            case Planned():
+                self._say(f"exchange: {literal(record.reason or record.exchange)}")
             case Progressed():
                 self._advance(record)
             case Evaluated():

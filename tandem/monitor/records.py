@@ -25,6 +25,10 @@ class Started(Record):
     max_steps: int
     version: str
     host: str
+    hosts: list[str]
+    interface: str | None
+    """Through which this process talks to those on other hosts, or on its own."""
+    address: str | None
     process: int
     rank: int
     world_size: int
@@ -38,6 +42,18 @@ class Started(Record):
     padding_share: float
     steps_per_epoch: float
     startup_seconds: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Planned(Record):
+    """How the hosts' work is put together in this session, and why."""
+
+    kind: ClassVar[str] = "planned"
+    exchange: str
+    local_steps: int
+    reason: str
+    slow_downs: dict[str, float]
+    """How many times longer a step was expected to be than its compute, for each way that was weighed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,6 +73,10 @@ class Progressed(Record):
     step_seconds: float
     seconds_left: float
     exchanged_bytes: int
+    """Sent by this process for the exchange, by calculation."""
+    network_sent_bytes: int
+    """Seen on this host's network card, whoever sent them; likewise received."""
+    network_received_bytes: int
     seconds: dict[str, float]
 
 

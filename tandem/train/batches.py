@@ -17,6 +17,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from tandem.cluster.world import World
 from tandem.config import Config
 from tandem.corpus.order import random_order
 from tandem.corpus.prepared import PreparedCorpus
@@ -53,6 +54,11 @@ class GlobalBatch:
     def share(self, rank: int, world_size: int) -> Sequence[MicroBatch]:
         """The micro-batches dealt to one process."""
         return self.micro_batches[rank::world_size]
+
+    def host_tokens(self, world: World) -> int:
+        """Target tokens of all that was dealt to the processes of this one's host."""
+        shares = (self.share(rank, world.size) for rank in world.hosts[world.host])
+        return sum(micro_batch.target_tokens for share in shares for micro_batch in share)
 
 
 class LengthOrder:

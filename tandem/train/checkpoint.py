@@ -73,6 +73,16 @@ def step_name(step: int) -> str:
     return f"step-{step:08d}"
 
 
+def step_of(directory: Path) -> int:
+    """The step in a checkpoint directory's name."""
+    return int(directory.name.removeprefix("step-"))
+
+
+def step_directories(parent: Path) -> list[Path]:
+    """The checkpoint directories in a directory, oldest first."""
+    return sorted((path for path in parent.glob("step-*") if STEP_NAME.fullmatch(path.name)), key=step_of)
+
+
 def save(directory: Path, state: TrainState) -> Checkpoint:
     """Save everything needed to resume."""
     files = {MODEL_FILE: state.model_tensors(), OPTIMIZER_FILE: state.optimizer_tensors()}

@@ -4,24 +4,29 @@ from __future__ import annotations
 
 import math
 import os
-import socket
 import time
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 
 import tandem
+from tandem.cluster.network import TrafficMeter
+from tandem.cluster.strategies import make_exchange
 from tandem.cluster.world import World
 from tandem.config import Config
 from tandem.corpus.prepared import PreparedCorpus
-from tandem.errors import TandemError
+from tandem.model.loss import TranslationLoss
 from tandem.monitor.clock import Clock
 from tandem.monitor.journal import Recorder
-from tandem.monitor.records import Ended, Noticed, Progressed, Saved, Started
+from tandem.monitor.records import Ended, Noticed, Planned, Progressed, Saved, Started
 from tandem.train.batches import Batches, GlobalBatch
 from tandem.train.evaluate import evaluate
-from tandem.train.shelf import Shelf
-from tandem.train.state import TrainState
+from tandem.train.memory import HostMemory
+from tandem.train.plan import plan_exchange
+from tandem.train.sharing import share_state
+from tandem.train.shelf import Shelf, WritableShelf
+from tandem.train.state import BegunExchange, TrainState
 from tandem.train.step import Stepper, StepResult
 
 FINISHED = "finished"
@@ -57,41 +62,65 @@ class Job:
     """One process's part in a run."""
 
     def __init__(
-        self, *, config: Config, corpus: PreparedCorpus, world: World, recorder: Recorder, shelf: Shelf
+        self,
+        *,
+        config: Config,
+        corpus: PreparedCorpus,
+        world: World,
+        recorder: Recorder,
+        directory: Path,
     ) -> None:
-        self.config, self.corpus, self.world, self.recorder, self.shelf = config, corpus, world, recorder, shelf
-        self.clock = Clock()
+        self.config, self.corpus, self.world, self.recorder = config, corpus, world, recorder
+        self.shelf = WritableShelf(directory, config.checkpoint) if world.leads else Shelf(directory)
+        self.clock = Clock(world.device)
         self.batches = Batches.of_run(config, corpus)
         self.state = TrainState.fresh(config, corpus.tokenizer.vocab_size, world.device)
         self._resume()
-        self.stepper = Stepper(config, world, self.state, self.batches, self.clock)
+        self.choice = plan_exchange(config, world, self.state, self.batches)
+        loss = TranslationLoss(self.state.model, config.optimizer.label_smoothing)
+        exchange = make_exchange(self.choice.plan, config.exchange, loss, world, config.train.max_steps)
+        self.stepper = Stepper(config, world, self.state, self.batches, self.clock, exchange)
+        self.memory = HostMemory(directory, world, self.choice.plan, config.checkpoint.keep_last)
+        self._recall()
+        self.meter = TrafficMeter(None if world.interface is None else world.interface.name)
         self.tally = Tally()
         self.stop_signal: str | None = None
         """The signal by which somebody has asked this process to stop."""
         self._session_start, self._session_first_step = time.perf_counter(), self.state.progress.step
 
     def _resume(self) -> None:
-        """Take up the newest whole checkpoint, if there is one; all processes must find the same."""
-        checkpoint = self.shelf.newest_whole(self.notice)
-        if checkpoint is not None:
-            checkpoint.restore(self.state)
-        step = self.state.progress.step
-        if self.world.agree(self.world.total(float(step))[0] != step * self.world.size):
-            raise TandemError(
-                f"{self.shelf.last_directory}: this process found step {step}, others another one; "
-                "all processes must see the same run directory"
-            )
-        self.world.together(lambda: self.shelf.go_back_to(step))
+        """Take up the newest whole checkpoint, if there is one: the first process reads it for all."""
+
+        def read() -> None:
+            checkpoint = self.shelf.newest_whole(self.notice) if self.world.leads else None
+            if checkpoint is not None:
+                checkpoint.restore(self.state)
+                self.shelf.go_back_to(self.state.progress.step)
+
+        self.world.together(read)
+        share_state(self.world, self.state)
+
+    def _recall(self) -> None:
+        """Take up what each host remembers for itself, and note the way of exchanging for the next session."""
+        plan, hosts = self.choice.plan, len(self.world.hosts)
+        forgetful = not self.memory.recall(self.state, self.stepper.exchange)
+        missing = int(self.world.total(forgetful)[0])
+        if missing:
+            self.notice(f"{missing} of {hosts} hosts have no memory of {plan} at this step and begin with an empty one")
+        self.state.exchange = BegunExchange(plan.kind, plan.local_steps, hosts)
 
     def begin(self) -> None:
         """Say what is about to happen."""
-        order = self.batches.order
+        order, interface, plan = self.batches.order, self.world.interface, self.choice.plan
         self.recorder.record(
             Started(
                 step=self.state.progress.step,
                 max_steps=self.config.train.max_steps,
                 version=tandem.__version__,
-                host=socket.gethostname(),
+                host=self.world.host_names[self.world.host],
+                hosts=list(self.world.host_names),
+                interface=None if interface is None else interface.name,
+                address=None if interface is None else interface.address,
                 process=os.getpid(),
                 rank=self.world.rank,
                 world_size=self.world.size,
@@ -107,6 +136,16 @@ class Job:
                 startup_seconds=sum(self.clock.lap().values()),
             )
         )
+        if len(self.world.hosts) > 1:
+            self.recorder.record(
+                Planned(
+                    step=self.state.progress.step,
+                    exchange=plan.kind,
+                    local_steps=plan.local_steps,
+                    reason=self.choice.reason,
+                    slow_downs=self.choice.slow_downs,
+                )
+            )
         if order.left_out:
             self.notice(f"{order.left_out:,} training pairs are longer than model.max_length and left out")
         if self.state.progress.step:
@@ -121,15 +160,19 @@ class Job:
         self.recorder.stepped(batch.step)
 
     def due(self, every: int) -> bool:
-        """Whether something done every so many steps is done now; at the last step everything is."""
-        step = self.state.progress.step
-        return step % every == 0 or step == self.config.train.max_steps
+        """Whether something done every so many steps is done now; at the last step everything is.
+
+        It waits for a step after which all processes hold the same weights.
+        """
+        step, exchange = self.state.progress.step, self.stepper.exchange
+        passed = step // every > exchange.round_start(step) // every
+        return exchange.settles(step) and (passed or step == self.config.train.max_steps)
 
     def log(self) -> None:
         """Record the steps since the last time."""
         with self.clock.measure("communication"):
             objective, nll = self.world.total(self.tally.objective, self.tally.nll)
-        seconds = self.clock.lap()
+        seconds, traffic = self.clock.lap(), self.meter.lap()
         training_seconds = sum(seconds.values()) - seconds["evaluation"] - seconds["checkpoint"]
         tally, self.tally = self.tally, Tally()
         step, max_steps = self.state.progress.step, self.config.train.max_steps
@@ -149,6 +192,8 @@ class Job:
                 step_seconds=training_seconds / tally.steps,
                 seconds_left=elapsed / (step - self._session_first_step) * (max_steps - step),
                 exchanged_bytes=self.stepper.exchange.take_bytes(),
+                network_sent_bytes=traffic.sent,
+                network_received_bytes=traffic.received,
                 seconds=seconds,
             )
         )
@@ -178,6 +223,8 @@ class Job:
             return FINISHED
         if patience is not None and progress.evaluations_without_gain >= patience:
             return OUT_OF_PATIENCE
+        if not self.stepper.exchange.settles(progress.step):
+            return None
         wish = self.stop_signal
         with self.clock.measure("communication"):
             asked = self.world.agree(wish is not None)
@@ -189,6 +236,7 @@ class Job:
         """Make the work so far safe."""
         start = time.perf_counter()
         with self.clock.measure("checkpoint"):
+            self.world.together(lambda: self.memory.keep(self.state, self.stepper.exchange))
             saved = self.world.together(lambda: self.shelf.keep(self.state))
         if saved is not None:
             seconds = time.perf_counter() - start

@@ -9,15 +9,14 @@ from pathlib import Path
 from types import FrameType
 
 from tandem.cluster.world import World, joined_world
-from tandem.config import Config
+from tandem.config import Config, dump
 from tandem.corpus.prepared import PreparedCorpus
 from tandem.errors import TandemError
 from tandem.monitor.journal import Journal, Recorder, View
 from tandem.monitor.records import Ended
 from tandem.monitor.tensorboard import TensorBoardView
 from tandem.train.job import Job
-from tandem.train.run import Run, adopt, locked, start
-from tandem.train.shelf import Shelf, WritableShelf
+from tandem.train.run import RunPaths, adopt, locked, start
 from tandem.train.step import NonFiniteGradientError
 
 
@@ -47,23 +46,25 @@ def run_training(
     # The corpus is what it is, whatever the preset wished for: record the truth.
     config = config.model_copy(update={"corpus": corpus.facts.settings})
     with ExitStack() as stack:
-        world = stack.enter_context(joined_world())
+        world = stack.enter_context(joined_world(config.cluster))
         _check_everyone_has_work(config, world)
-        run, changed = stack.enter_context(_shared_run(world, run_directory, config, corpus, change))
-        shelf = WritableShelf(run.directory, config.checkpoint) if world.leads else Shelf(run.directory)
+        world.check_same("the corpus", corpus.digest)
+        world.check_same("the configuration", dump(config))
+        run = RunPaths(run_directory)
+        changed = stack.enter_context(_shared_run(world, run_directory, config, corpus, change))
         shown = [TensorBoardView(run.tensorboard_directory), *views] if world.leads else []
         recorder = Recorder([Journal(run.journal_directory, world.rank), *shown])
         stack.callback(recorder.close)
-        job = Job(config=config, corpus=corpus, world=world, recorder=recorder, shelf=shelf)
+        job = Job(config=config, corpus=corpus, world=world, recorder=recorder, directory=run_directory)
         # Only now that everything fits together do the settings become the run's.
-        world.together(lambda: adopt(run.directory, config) if world.leads else None)
+        world.together(lambda: adopt(run_directory, config) if world.leads else None)
         for setting in changed:
             job.notice(f"changed setting: {setting}")
         stack.enter_context(_stopping_on_request(job))
         try:
             return train(job)
         except NonFiniteGradientError as error:
-            newest = shelf.newest_step()
+            newest = job.shelf.newest_step()
             kept = (
                 "no checkpoint was saved yet" if newest is None else f"the checkpoint of step {newest:,} is untouched"
             )
@@ -87,8 +88,8 @@ def _check_everyone_has_work(config: Config, world: World) -> None:
 @contextmanager
 def _shared_run(
     world: World, directory: Path, config: Config, corpus: PreparedCorpus, change: bool
-) -> Iterator[tuple[Run, list[str]]]:
-    """The run's directory, made or checked by the first process while the others wait for its word."""
+) -> Iterator[list[str]]:
+    """Hold the run's directory, made or checked by the first process while the others wait; the changed settings."""
     with ExitStack() as stack:
 
         def make_or_check() -> list[str]:
@@ -97,8 +98,7 @@ def _shared_run(
             stack.enter_context(locked(directory))
             return start(directory, config, corpus, change)
 
-        changed = world.together(make_or_check)
-        yield Run.open(directory), changed
+        yield world.together(make_or_check)
 
 
 @contextmanager

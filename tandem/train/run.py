@@ -6,6 +6,7 @@ tokenizer.model  its tokenizer, so that the run translates without the corpus
 checkpoints/     the newest states, to resume from
 best/            the best weights by dev BLEU
 averaged/        what `tandem average` made
+hosts/           what each host remembers for itself
 journal/         each rank's records
 tensorboard/     event files
 """
@@ -31,7 +32,7 @@ RUN_FILE = "run.json"
 LOCK_FILE = ".lock"
 # Settings that a continued run may change freely: they do not touch the steps already taken or still to come.
 # (What the corpus really holds is compared by digest.)
-FREE = ("corpus.", "train.max_steps", "train.log_every", "search.", "evaluation.", "checkpoint.")
+FREE = ("corpus.", "train.max_steps", "train.log_every", "cluster.", "search.", "evaluation.", "checkpoint.")
 # Settings that no saved state survives a change of.
 SHAPE = (
     "model.encoder_layers",
@@ -45,13 +46,10 @@ FREE_IN_USE = ("search.", "evaluation.", "batch.")
 
 
 @dataclass(frozen=True)
-class Run:
-    """A run that exists on disk."""
+class RunPaths:
+    """What lies where in a run's directory, whether or not this host has the whole run."""
 
     directory: Path
-    config: Config
-    corpus_directory: Path
-    corpus_digest: str
 
     @property
     def journal_directory(self) -> Path:
@@ -64,6 +62,15 @@ class Run:
     @property
     def averaged_directory(self) -> Path:
         return self.directory / "averaged"
+
+
+@dataclass(frozen=True)
+class Run(RunPaths):
+    """A run that exists on disk."""
+
+    config: Config
+    corpus_directory: Path
+    corpus_digest: str
 
     @classmethod
     def open(cls, directory: Path, overrides: Sequence[str] = ()) -> Run:

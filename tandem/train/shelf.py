@@ -12,14 +12,15 @@ from tandem.config import CheckpointConfig
 from tandem.errors import TandemError
 from tandem.train.checkpoint import (
     HIDDEN,
-    STEP_NAME,
     Checkpoint,
     DamagedCheckpointError,
     read,
     remove,
     save,
     save_weights,
+    step_directories,
     step_name,
+    step_of,
 )
 from tandem.train.state import TrainState
 
@@ -33,7 +34,7 @@ class Shelf:
 
     def newest_whole(self, warn: Callable[[str], None]) -> Checkpoint | None:
         """The newest checkpoint that passes its digests; damaged ones are named and passed over."""
-        directories = _steps(self.last_directory)
+        directories = step_directories(self.last_directory)
         for directory in reversed(directories):
             try:
                 return read(directory)
@@ -48,17 +49,17 @@ class Shelf:
 
     def best(self) -> list[Checkpoint]:
         """The whole ones among the best checkpoints, best first; of equals the earlier one."""
-        whole = _whole(_steps(self.best_directory))
+        whole = _whole(step_directories(self.best_directory))
         return sorted(whole, key=lambda checkpoint: (-(checkpoint.bleu or 0.0), checkpoint.step))
 
     def newest(self, count: int) -> list[Checkpoint]:
         """Up to `count` newest checkpoints that are whole, newest first."""
-        return list(islice(_whole(reversed(_steps(self.last_directory))), count))
+        return list(islice(_whole(reversed(step_directories(self.last_directory))), count))
 
     def newest_step(self) -> int | None:
         """The step of the newest checkpoint, going by its name."""
-        directories = _steps(self.last_directory)
-        return _step(directories[-1]) if directories else None
+        directories = step_directories(self.last_directory)
+        return step_of(directories[-1]) if directories else None
 
     def go_back_to(self, step: int) -> None:
         """Another process writes."""
@@ -85,19 +86,19 @@ class WritableShelf(Shelf):
 
         Newer ones to resume from can only be damaged; they are kept under another name for whoever may want them.
         """
-        for directory in _steps(self.last_directory):
-            if _step(directory) > step:
+        for directory in step_directories(self.last_directory):
+            if step_of(directory) > step:
                 aside = directory.with_name(f"damaged-{directory.name}")
                 remove(aside)
                 directory.rename(aside)
-        for directory in _steps(self.best_directory):
-            if _step(directory) > step:
+        for directory in step_directories(self.best_directory):
+            if step_of(directory) > step:
                 remove(directory)
 
     def keep(self, state: TrainState) -> Checkpoint:
         """Save a state to resume from, then let go of the oldest."""
         saved = save(self.last_directory / step_name(state.progress.step), state)
-        for directory in _steps(self.last_directory)[: -self._config.keep_last]:
+        for directory in step_directories(self.last_directory)[: -self._config.keep_last]:
             remove(directory)
         return saved
 
@@ -110,15 +111,6 @@ class WritableShelf(Shelf):
         for checkpoint in self.best()[self._config.keep_best :]:
             remove(checkpoint.directory)
         return saved
-
-
-def _steps(directory: Path) -> list[Path]:
-    """Checkpoint directories, oldest first."""
-    return sorted((path for path in directory.glob("step-*") if STEP_NAME.fullmatch(path.name)), key=_step)
-
-
-def _step(directory: Path) -> int:
-    return int(directory.name.removeprefix("step-"))
 
 
 def _whole(directories: Iterable[Path]) -> Iterator[Checkpoint]:

@@ -32,6 +32,15 @@ class Progress:
             self.evaluations_without_gain += 1
 
 
+@dataclass(frozen=True)
+class BegunExchange:
+    """The way of exchanging that the run has been using, so that a later session does not choose anew."""
+
+    kind: str
+    local_steps: int
+    hosts: int
+
+
 @dataclass
 class TrainState:
     """Weights, optimizer, loss scale and progress; randomness needs no state, it follows from seed and step."""
@@ -40,6 +49,7 @@ class TrainState:
     optimizer: torch.optim.Optimizer
     scaler: torch.amp.GradScaler
     progress: Progress = field(default_factory=Progress)
+    exchange: BegunExchange | None = None
 
     @classmethod
     def fresh(cls, config: Config, vocab_size: int, device: torch.device) -> TrainState:
@@ -70,11 +80,25 @@ class TrainState:
 
     def numbers(self) -> dict[str, Any]:
         """What is not a tensor, ready for JSON."""
-        return {"progress": asdict(self.progress), "scaler": self.scaler.state_dict()}
+        return {
+            "progress": asdict(self.progress),
+            "scaler": self.scaler.state_dict(),
+            "exchange": None if self.exchange is None else asdict(self.exchange),
+        }
 
     def restore(self, model: dict[str, Tensor], optimizer: dict[str, Tensor], numbers: dict[str, Any]) -> None:
         """Become the state that was saved."""
         self.model.load_state_dict(model)
+        self.restore_optimizer(optimizer)
+        # A run that goes on in another precision has no loss scale to take over.
+        if numbers["scaler"] and self.scaler.is_enabled():
+            self.scaler.load_state_dict(numbers["scaler"])
+        self.progress = Progress(**numbers["progress"])
+        begun = numbers.get("exchange")
+        self.exchange = None if begun is None else BegunExchange(**begun)
+
+    def restore_optimizer(self, optimizer: dict[str, Tensor]) -> None:
+        """Take up Adam's means."""
         by_parameter: dict[str, dict[str, Tensor]] = {}
         for full_name, value in optimizer.items():
             name, key = full_name.rsplit(".", 1)
@@ -84,7 +108,3 @@ class TrainState:
                 self.optimizer.state[parameter] = {
                     key: value.to(parameter.device) for key, value in by_parameter[name].items()
                 }
-        # A run that goes on in another precision has no loss scale to take over.
-        if numbers["scaler"] and self.scaler.is_enabled():
-            self.scaler.load_state_dict(numbers["scaler"])
-        self.progress = Progress(**numbers["progress"])

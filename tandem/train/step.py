@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 
 import torch
 
-from tandem.cluster.exchange import AllReduce
+from tandem.cluster.exchange import Exchange
 from tandem.cluster.world import World
 from tandem.config import Config
 from tandem.corpus.tokenizer import BOS, EOS
 from tandem.errors import TandemError
-from tandem.model.loss import TranslationLoss
 from tandem.monitor.clock import Clock
 from tandem.train.batches import Batches, GlobalBatch, random_seed
 from tandem.train.schedule import learning_rate
@@ -36,10 +34,19 @@ class StepResult:
 class Stepper:
     """Takes training steps on a state."""
 
-    def __init__(self, config: Config, world: World, state: TrainState, batches: Batches, clock: Clock) -> None:
+    def __init__(
+        self,
+        config: Config,
+        world: World,
+        state: TrainState,
+        batches: Batches,
+        clock: Clock,
+        exchange: Exchange,
+    ) -> None:
         self.config, self.world, self.state, self.batches, self.clock = config, world, state, batches, clock
-        self.exchange = AllReduce(TranslationLoss(state.model, config.optimizer.label_smoothing), world)
-
+        self.exchange = exchange
+        self._failure: NonFiniteGradientError | None = None
+        """Of a step that this host has taken by itself; told when all hosts meet."""
         self._let_exchange_settle()
 
     def _let_exchange_settle(self) -> None:
@@ -63,32 +70,36 @@ class Stepper:
         with self.clock.measure("optimizer"):
             rate = learning_rate(self.config, batch.step)
             norm = self._update(batch.step, rate)
+        self._stop_if_any_host_failed(batch.step)
+        self.clock.exchanged(self.exchange.after_update(batch.step))
         self.state.progress.step = batch.step
         self.state.progress.target_tokens += batch.target_tokens
         return StepResult(objective, nll, norm, rate)
 
     def _accumulate_gradients(self, batch: GlobalBatch) -> tuple[float, float]:
-        """Sum the gradients of this process's micro-batches; the last backward pass exchanges the sum."""
+        """Sum the gradients of this process's micro-batches, and exchange the sum after the last."""
         share = batch.share(self.world.rank, self.world.size)
+        # Divided by the tokens of all processes that sum up, not of this one: the sum is then an exact mean.
+        together = self.exchange.shares_gradients(batch.step)
+        tokens = batch.target_tokens if together else batch.host_tokens(self.world)
         total = torch.zeros(2, device=self.world.device)
         for micro_batch in share:
             with self.clock.measure("data"):
                 source_BS, target_BT = self.batches.tensors(micro_batch, self.world.device)
             last = micro_batch is share[-1]
-            with self.clock.measure("compute"), self.exchange.only_when(last):
-                torch.manual_seed(random_seed(self.config.train.seed, batch.step, micro_batch.number))
-                objective, nll = self.exchange.module(source_BS, target_BT)
-                # Divided by the tokens of all processes, not of this one: the sum over processes is then exact.
-                self.state.scaler.scale(objective / batch.target_tokens).backward()
+            with self.clock.measure("compute"):
+                with self.exchange.only_when(batch.step, last):
+                    torch.manual_seed(random_seed(self.config.train.seed, batch.step, micro_batch.number))
+                    objective, nll = self.exchange.module(source_BS, target_BT)
+                    self.state.scaler.scale(objective / tokens).backward()
                 total += torch.stack([objective.detach(), nll])
-                backward_end = time.perf_counter()
-            if last:
-                self.clock.move(self.exchange.exposed_seconds(backward_end), "compute", "communication")
+                exposure = self.exchange.after_backward(batch.step) if last else None
+            self.clock.exchanged(exposure, inside="compute")
         objective_sum, nll_sum = total.tolist()
         return objective_sum, nll_sum
 
     def _update(self, step: int, rate: float) -> float:
-        """Check, clip and apply the gradient; it is the same on every process, so all decide alike."""
+        """Check, clip and apply the gradient; where it is the same on every process, all decide alike."""
         optimizer, scaler, clip = self.state.optimizer, self.state.scaler, self.config.optimizer.clip_norm
         parameters = list(self.state.model.parameters())
         scaler.unscale_(optimizer)
@@ -97,10 +108,13 @@ class Stepper:
         # A float16 gradient may overflow now and then: the scaler skips the step and halves the scale. Only at
         # a scale below one is it the model's own fault.
         if not finite and (not scaler.is_enabled() or scaler.get_scale() < 1):
-            raise NonFiniteGradientError(
+            self._failure = NonFiniteGradientError(
                 f"step {step}: the gradient is not finite ({float(norm)}), nothing of this step was kept; continue "
                 f"with --change and a lower learning rate (now {rate:.2e}), optimizer.clip_norm or another precision"
             )
+        if self._failure is not None:
+            optimizer.zero_grad()
+            return float(norm)
         if clip is not None:
             torch.nn.utils.clip_grads_with_norm_(parameters, clip, norm)
         for group in optimizer.param_groups:
@@ -109,3 +123,13 @@ class Stepper:
         scaler.update()
         optimizer.zero_grad()
         return float(norm)
+
+    def _stop_if_any_host_failed(self, step: int) -> None:
+        """Raise on every process what went wrong on any of them, at a step where all of them ask."""
+        if self.exchange.shares_gradients(step):
+            failed = self._failure is not None
+        else:
+            failed = self.exchange.settles(step) and self.world.agree(self._failure is not None)
+        if failed:
+            elsewhere = "the gradient of another host was not finite; its message says more"
+            raise self._failure or NonFiniteGradientError(f"step {step}: {elsewhere}")

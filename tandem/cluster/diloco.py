@@ -1,0 +1,101 @@
+"""Local steps: each host trains by itself for a while, then the hosts put their changes of the weights together.
+
+After every round the hosts sum their changes, and one outer step with Nesterov momentum follows the mean change
+from where all of them began (DiLoCo). Adam's means stay with each host. The first steps of a run may be taken
+together, because the earliest changes of separate hosts point in too different directions to be averaged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+
+import torch
+from torch import Tensor, nn
+
+from tandem.cluster.exchange import Exchange, Exposure, SumBetweenHosts, SumMaker, copy_into, flattened
+from tandem.cluster.instants import now
+from tandem.cluster.world import World
+from tandem.config import ExchangeConfig
+
+
+class LocalSteps(Exchange):
+    """Exchanges changes of the weights after every so many steps instead of gradients in each."""
+
+    def __init__(
+        self,
+        module: nn.Module,
+        world: World,
+        settings: ExchangeConfig,
+        *,
+        last_step: int,
+        start_sum: SumMaker,
+        change_sum: SumMaker,
+    ) -> None:
+        self._world, self._settings, self._last_step = world, settings, last_step
+        self._start = SumBetweenHosts(module, world, start_sum)
+        self.module = self._start.module
+        self._parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
+        self._sum = change_sum(world.between) if world.between is not None else None
+        self._round_weights = torch.empty(0)
+        """The weights that all hosts began the round with."""
+        self._momentum = torch.zeros_like(flattened(self._parameters)) if self._sum is not None else torch.empty(0)
+
+    def only_when(self, step: int, last: bool) -> AbstractContextManager[None]:
+        return self._start.only_when(step, last)
+
+    def after_backward(self, step: int) -> Exposure | None:
+        if self.shares_gradients(step):
+            return self._start.after_backward(step)
+        if self.round_start(step) == step - 1:
+            self._round_weights = flattened(self._parameters)
+        return self._start.exposure_inside()
+
+    def after_update(self, step: int) -> Exposure | None:
+        if self.shares_gradients(step) or not self.settles(step):
+            return None
+        ready = now(self._world.device)
+        self._world.meet()
+        met = now(self._world.device)
+        weights = self._round_weights
+        if self._sum is not None:
+            rate, momentum = self._settings.outer_rate, self._settings.outer_momentum
+            change = flattened(self._parameters).sub_(weights)
+            self._sum.sum_(change)
+            change /= len(self._world.hosts)
+            self._momentum.mul_(momentum).add_(change)
+            weights.add_(change, alpha=rate).add_(self._momentum, alpha=rate * momentum)
+        self._world.pass_on_inside(weights)
+        copy_into(self._parameters, weights)
+        return Exposure(ready, met, now(self._world.device))
+
+    def shares_gradients(self, step: int) -> bool:
+        return step <= self._settings.start_steps
+
+    def round_start(self, step: int) -> int:
+        start, length = self._settings.start_steps, self._settings.local_steps
+        return step - 1 if step <= start else start + (step - 1 - start) // length * length
+
+    def settles(self, step: int) -> bool:
+        start, length = self._settings.start_steps, self._settings.local_steps
+        return step <= start or (step - start) % length == 0 or step == self._last_step
+
+    def take_bytes(self) -> int:
+        return self._start.take_bytes() + (self._sum.take_bytes() if self._sum is not None else 0)
+
+    def tensors(self) -> dict[str, Tensor]:
+        if self._sum is None:
+            return {}
+        kept = {"start": self._start.tensors(), "changes": self._sum.tensors()}
+        named = {f"{part}.{name}": tensor for part, tensors in kept.items() for name, tensor in tensors.items()}
+        return {**named, "momentum": self._momentum}
+
+    def restore(self, tensors: Mapping[str, Tensor]) -> None:
+        if self._sum is not None:
+            self._start.restore(_below("start.", tensors))
+            self._sum.restore(_below("changes.", tensors))
+            self._momentum.copy_(tensors["momentum"])
+
+
+def _below(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
