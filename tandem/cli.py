@@ -13,7 +13,7 @@ import typer
 
 from tandem import __version__
 from tandem.cluster.launchers import place
-from tandem.errors import TandemError
+from tandem.errors import SaidElsewhereError, TandemError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -48,6 +48,8 @@ def main() -> None:
     """Run the command line; a fault of the user's becomes one message and exit code 2."""
     try:
         app()
+    except SaidElsewhereError:
+        sys.exit(2)
     except (TandemError, OSError) as error:
         print(f"tandem: {error}", file=sys.stderr)
         sys.exit(2)
@@ -128,6 +130,35 @@ def train(
     if ended.reason == ASKED_TO_STOP:
         # What comes after `&&` wants a finished model.
         raise typer.Exit(STOPPED)
+
+
+@app.command(context_settings={"ignore_unknown_options": True})
+def launch(
+    arguments: Annotated[list[str], typer.Argument(metavar="-- COMMAND...", help="A tandem command, e.g. train ...")],
+    hosts: Annotated[str, typer.Option("--hosts", "-H", help="Hosts and processes on each, e.g. vm1:2,vm2:2.")],
+    ssh: Annotated[str, typer.Option(help="How the hosts are reached, e.g. 'ssh -p 4444'.")] = "ssh",
+    port: Annotated[int | None, typer.Option(help="Port on the first host to meet at; by default a free one.")] = None,
+    address: Annotated[
+        str | None, typer.Option(help="Address at which the others reach the first host, if not the one ssh uses.")
+    ] = None,
+    join_seconds: Annotated[int, typer.Option(help="Longest wait for the hosts to come together.")] = 120,
+) -> None:
+    """Run a command on several hosts at once, over ssh; Ctrl-C or the end of one ends all."""
+    import shlex
+
+    from tandem.cluster.launch import Host, Launch
+    from tandem.cluster.launch import launch as launch_on_hosts
+    from tandem.cluster.launchers import parse_hosts
+
+    order = Launch(
+        hosts=[Host(name, processes) for name, processes in parse_hosts(hosts)],
+        arguments=arguments,
+        ssh=shlex.split(ssh),
+        port=port,
+        address=address,
+        join_seconds=join_seconds,
+    )
+    raise typer.Exit(launch_on_hosts(order))
 
 
 @app.command()

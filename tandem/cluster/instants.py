@@ -13,14 +13,14 @@ from typing import TypeAlias
 
 import torch
 
-Instant: TypeAlias = float | torch.cuda.Event
+Instant: TypeAlias = float | torch.Event
 
 
 def now(device: torch.device) -> Instant:
     """This moment of the device's work."""
     if device.type != "cuda":
         return time.perf_counter()
-    event: torch.cuda.Event = torch.cuda.Event(enable_timing=True)
+    event = torch.Event(device, enable_timing=True)
     event.record()
     return event
 
@@ -29,7 +29,7 @@ def seconds_between(start: Instant, end: Instant) -> float:
     """Time from one moment to another; waits for a GPU to reach the later one."""
     if isinstance(start, float) and isinstance(end, float):
         return end - start
-    assert isinstance(start, torch.cuda.Event)
-    assert isinstance(end, torch.cuda.Event)
+    assert isinstance(start, torch.Event)
+    assert isinstance(end, torch.Event)
     end.synchronize()
-    return float(start.elapsed_time(end)) / 1000
+    return start.elapsed_time(end) / 1000

@@ -104,6 +104,10 @@ class World:
             raise SaidElsewhereError("another process has failed; its message says why")
         return result
 
+    def refusal(self, message: str) -> TandemError:
+        """The error to raise for what all processes find alike: the first one tells the user, the others just end."""
+        return TandemError(message) if self.leads else SaidElsewhereError(message)
+
     def told(self, message: bytes) -> bytes:
         """The first process's message, on every process."""
         if self.size == 1:
@@ -124,8 +128,13 @@ class World:
         if not self.sum_(votes).any():
             return
         other = ", ".join(name for name, vote in zip(self.host_names, votes.tolist(), strict=True) if vote)
-        message = f"{what} on {other} is not the one on {self.host_names[0]}; put the same on all hosts"
-        raise (TandemError if self.leads else SaidElsewhereError)(message)
+        raise self.refusal(f"{what} on {other} is not the one on {self.host_names[0]}; put the same on all hosts")
+
+
+def is_lost_peer(error: RuntimeError) -> bool:
+    """Whether an error is that of a connection to a process that has ended or cannot be reached any more."""
+    # gloo has no exception of its own; its errors name its source files.
+    return isinstance(error, dist.DistError) or "gloo" in str(error)
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import FrameType
 
-from tandem.cluster.world import World, joined_world
+from tandem.cluster.world import World, is_lost_peer, joined_world
 from tandem.config import Config, dump
 from tandem.corpus.prepared import PreparedCorpus
 from tandem.errors import TandemError
@@ -61,25 +61,36 @@ def run_training(
         for setting in changed:
             job.notice(f"changed setting: {setting}")
         stack.enter_context(_stopping_on_request(job))
-        try:
-            return train(job)
-        except NonFiniteGradientError as error:
-            newest = job.shelf.newest_step()
-            kept = (
-                "no checkpoint was saved yet" if newest is None else f"the checkpoint of step {newest:,} is untouched"
-            )
-            job.end(f"failed: {error}")
-            raise NonFiniteGradientError(f"{error}; {kept}") from error
-        except TandemError as error:
-            job.end(f"failed: {error}")
+        stack.enter_context(_failures_recorded(job))
+        return train(job)
+
+
+@contextmanager
+def _failures_recorded(job: Job) -> Iterator[None]:
+    """Put into the journal why a training failed, and tell the user what is left of it."""
+    try:
+        yield
+    except NonFiniteGradientError as error:
+        job.end(f"failed: {error}")
+        newest = job.shelf.newest_step()
+        kept = "no checkpoint was saved yet" if newest is None else f"the checkpoint of step {newest:,} is untouched"
+        raise NonFiniteGradientError(f"{error}; {kept}") from error
+    except TandemError as error:
+        job.end(f"failed: {error}")
+        raise
+    except RuntimeError as error:
+        if not is_lost_peer(error):
             raise
+        lost = "lost the connection to another process"
+        job.end(f"failed: {lost} ({error})")
+        raise TandemError(f"{lost}; see what it said, then start again to go on from the last checkpoint") from error
 
 
 def _check_everyone_has_work(config: Config, world: World) -> None:
     batch = config.batch
     if batch.micro_batches < world.size:
         tokens = batch.tokens * batch.micro_batches // world.size
-        raise TandemError(
+        raise world.refusal(
             f"batch.micro_batches: {batch.micro_batches} cannot keep {world.size} processes busy; "
             f"batch.micro_batches={world.size} batch.tokens={tokens} makes steps of about the same size"
         )
