@@ -101,7 +101,7 @@ class Worker:
     """A host at work, seen through the connection to it."""
 
     def __init__(self, name: str, process: Process) -> None:
-        self.name, self._process = name, process
+        self.name, self._process, self._muted = name, process, False
 
     async def code(self) -> int:
         """Show what it prints until it ends; its exit code."""
@@ -118,6 +118,10 @@ class Worker:
         if self._process.stdin is not None and not self._process.stdin.is_closing():
             self._process.stdin.write(f"{STOP}\n".encode())
 
+    def mute(self) -> None:
+        """Show no more of it: what it says from now on only follows from what was shown."""
+        self._muted = True
+
     async def end(self) -> None:
         """Let go of it: it ends what it has started, or is cut off."""
         if self._process.stdin is not None:
@@ -131,7 +135,8 @@ class Worker:
     async def _show(self, stream: asyncio.StreamReader, target: TextIO) -> None:
         while line := await stream.readline():
             text = line.decode("utf-8", errors="replace").rstrip("\n")
-            print(f"[{self.name}] {text}", file=target, flush=True)
+            if not self._muted:
+                print(f"[{self.name}] {text}", file=target, flush=True)
 
 
 async def _first_failure(workers: Sequence[Worker]) -> int:
@@ -141,6 +146,8 @@ async def _first_failure(workers: Sequence[Worker]) -> int:
         code = await finished
         if code and not first:
             first = code
+            for worker in workers:
+                worker.mute()
             # None can go on without the others; those who have ended hear nothing.
             await asyncio.gather(*(worker.end() for worker in workers))
     return first

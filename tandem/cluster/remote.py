@@ -133,7 +133,10 @@ def _obey(line: TextIO, agent: subprocess.Popen[bytes]) -> None:
     for word in line:
         if word.strip() == STOP:
             _signal(_training_processes(agent), signal.SIGTERM)
-    _signal(_descendants(), signal.SIGTERM)
+    # torchrun would give an account of its end; the training processes may still save, if all hosts are let go.
+    training = _training_processes(agent)
+    agent.kill()
+    _signal(training, signal.SIGTERM)
     _end_descendants()
 
 

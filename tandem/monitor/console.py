@@ -25,7 +25,7 @@ class ConsoleView(View):
                     self._say(line)
                 self._open_progress(record)
             case Planned():
-                self._say(f"exchange: {literal(record.reason or record.exchange)}")
+                self._say(f"exchange: {literal(record.reason)}")
             case Progressed():
                 self._advance(record)
             case Evaluated():
@@ -89,7 +89,12 @@ def literal(text: str) -> str:
 def started_lines(record: Started) -> list[str]:
     processes = f"{record.world_size} process{'es' if record.world_size > 1 else ''}"
     threads = f"{record.threads} thread{'s' if record.threads > 1 else ''}"
+    hosts = []
+    if len(record.hosts) > 1:
+        names = literal(", ".join(record.hosts))
+        hosts = [f"{len(record.hosts)} hosts: {names}; {record.host} speaks over {record.interface} ({record.address})"]
     return [
+        *hosts,
         f"{record.parameters / 1e6:.1f} M parameters, {processes} x {threads} on {record.device}, {record.precision}",
         f"{record.training_pairs:,} pairs, {record.steps_per_epoch:.0f} steps an epoch, "
         f"{record.padding_share:.1%} padding (tok/s counts target tokens without padding)",

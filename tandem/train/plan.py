@@ -22,13 +22,15 @@ TIMED_STEPS = 3
 def plan_exchange(config: Config, world: World, state: TrainState, batches: Batches) -> Choice:
     """The plan of this session, the same on all processes."""
     if len(world.hosts) == 1:
-        return Choice(Plan("allreduce"), "", {})
+        return Choice(Plan("allreduce"), "nothing crosses a network", {})
     kind, local_steps = config.exchange.kind, config.exchange.local_steps
     if kind != "auto":
-        return Choice(Plan(kind, local_steps if kind == "diloco" else 1), "", {})
+        plan = Plan(kind, local_steps if kind == "diloco" else 1)
+        return Choice(plan, str(plan), {})
     begun = state.exchange
     if begun is not None and begun.hosts == len(world.hosts):
-        return Choice(Plan(begun.kind, begun.local_steps), f"{begun.kind}, as the run has begun", {})
+        plan = Plan(begun.kind, begun.local_steps)
+        return Choice(plan, f"{plan}, as the run has begun", {})
     values = sum(parameter.numel() for parameter in state.model.parameters())
     return choose(
         config.exchange,
