@@ -85,7 +85,10 @@ def work(order: Work) -> int:
     """Run torchrun until it ends or the launcher lets go; the exit code of the first process that failed."""
     _adopt_orphans()
     command = [sys.executable, "-m", __spec__.name, json.dumps({"torchrun": asdict(order)})]
-    agent = subprocess.Popen(command, stdin=subprocess.DEVNULL, env={**os.environ, **order.environment})
+    # torchrun would give each of several processes one thread, whatever the host has.
+    threads = {"OMP_NUM_THREADS": str(max(len(psutil.Process().cpu_affinity() or [0]) // order.processes, 1))}
+    environment = {**threads, **os.environ, **order.environment}
+    agent = subprocess.Popen(command, stdin=subprocess.DEVNULL, env=environment)
     threading.Thread(target=_obey, args=(sys.stdin, agent), daemon=True).start()
     code = agent.wait()
     _end_descendants()

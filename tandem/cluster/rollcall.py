@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import socket
+import threading
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import timedelta
 from itertools import groupby
@@ -21,6 +23,10 @@ from tandem.errors import SaidElsewhereError, TandemError
 RETRY_SECONDS = 0.2
 # One attempt at one address: an unreachable one must not use up the time of the next.
 ATTEMPT_SECONDS = 3.0
+# Between two looks at whether somebody has given up already.
+LOOK_SECONDS = 1.0
+# Who gave up first, and says why.
+VERDICT = "verdict"
 
 
 @dataclass(frozen=True)
@@ -52,33 +58,49 @@ def open_store(meeting: Rendezvous, place: Place, deadline: Deadline) -> Store:
     """The table at which all processes leave word, served by one of them or by the launcher."""
     if not meeting.launcher_serves and _serves(meeting, place):
         return PrefixStore(meeting.prefix, _serve(meeting.port))
-    address = _reach(meeting, deadline)
-    timeout = timedelta(seconds=max(deadline.left, ATTEMPT_SECONDS))
-    return PrefixStore(meeting.prefix, TCPStore(address, meeting.port, is_master=False, timeout=timeout))
+    return PrefixStore(meeting.prefix, _connect(_reach(meeting, deadline), meeting.port, deadline))
 
 
 def call_roll(
     store: Store, me: Presence, size: int, deadline: Deadline, expected_hosts: Sequence[str]
 ) -> list[Presence]:
-    """Everybody, in the order of ranks; who is missing when the time is up is named once, by the first who is here."""
+    """Everybody, in the order of ranks; what is wrong is said once, by the first who finds it."""
     store.set(_key(me.rank), json.dumps(asdict(me)))
-    keys = [_key(rank) for rank in range(size)]
     try:
-        store.wait(keys, timedelta(seconds=max(deadline.left, RETRY_SECONDS)))
-        missing: list[int] = []
-    except DistStoreError:
-        missing = [rank for rank in range(size) if not store.check([_key(rank)])]
+        missing = _still_missing(store, size, deadline)
+        here = [Presence(**json.loads(store.get(_key(rank)))) for rank in range(size) if rank not in missing]
+        fault = _missing_text(missing, here, size, deadline, expected_hosts) if missing else _version_fault(here)
+        if fault is None:
+            return here
+        # Of all who find it at the same time, the one whose word is put down first speaks.
+        speaks = store.compare_set(VERDICT, "", str(me.rank)) == str(me.rank).encode()
+        store.set(_key(me.rank, "gone"), "")
+        if speaks:
+            _let_others_go(store, [_key(presence.rank, "gone") for presence in here])
     except DistNetworkError as error:
         raise TandemError("the process that the others meet at has ended; its own message says why") from error
-    here = [Presence(**json.loads(store.get(_key(rank)))) for rank in range(size) if rank not in missing]
-    fault = _missing_text(missing, here, size, deadline, expected_hosts) if missing else _version_fault(here)
-    if fault is None:
-        return here
-    raise (TandemError if me.rank == here[0].rank else SaidElsewhereError)(fault)
+    raise (TandemError if speaks else SaidElsewhereError)(fault)
 
 
-def _key(rank: int) -> str:
-    return f"roll/{rank}"
+def _still_missing(store: Store, size: int, deadline: Deadline) -> list[int]:
+    """Ranks that have not come when the time is up, or when somebody else has found so."""
+    while True:
+        try:
+            store.wait([_key(rank) for rank in range(size)], timedelta(seconds=LOOK_SECONDS))
+            return []
+        except DistStoreError:
+            if not deadline.left or store.check([VERDICT]):
+                return [rank for rank in range(size) if not store.check([_key(rank)])]
+
+
+def _let_others_go(store: Store, gone: Sequence[str]) -> None:
+    """Stay until the others have heard, because the table may end with this process; but not for ever."""
+    with suppress(DistStoreError):
+        store.wait(list(gone), timedelta(seconds=3 * LOOK_SECONDS))
+
+
+def _key(rank: int, what: str = "here") -> str:
+    return f"{what}/{rank}"
 
 
 def _serves(meeting: Rendezvous, place: Place) -> bool:
@@ -117,6 +139,27 @@ def _reach(meeting: Rendezvous, deadline: Deadline) -> str:
                 f"({reason.strerror or reason}): the first process has not started, or a firewall is between"
             )
         time.sleep(min(RETRY_SECONDS, deadline.left))
+
+
+def _connect(address: str, port: int, deadline: Deadline) -> Store:
+    """Sit down at a table that somebody else serves."""
+    opened: list[Store] = []
+
+    def sit_down() -> None:
+        timeout = timedelta(seconds=max(deadline.left, ATTEMPT_SECONDS))
+        with suppress(DistNetworkError):
+            opened.append(TCPStore(address, port, is_master=False, timeout=timeout))
+
+    # In a thread, because it waits for ever for a word from whatever else may listen there.
+    waiter = threading.Thread(target=sit_down, daemon=True)
+    waiter.start()
+    waiter.join(max(deadline.left, ATTEMPT_SECONDS))
+    if not opened:
+        raise TandemError(
+            f"what answers {host_name()} at {address}, port {port}, is not the first process of this run; "
+            "end that program, or choose another port (--port of tandem launch, otherwise MASTER_PORT)"
+        )
+    return opened[0]
 
 
 def _missing_text(

@@ -178,6 +178,8 @@ class LowRankSum(Sum):
             matrix_approximation_rank=rank,
             # The hook refuses to compress its very first steps; two is the least it takes.
             start_powerSGD_iter=2,
+            # Without it, a matrix of zeros would be divided by its own length.
+            orthogonalization_epsilon=1e-8,
             # Compress whatever has more rows than the rank; the default would leave small matrices whole.
             min_compression_rate=1,
         )

@@ -45,7 +45,8 @@ class HostMemory:
             return
         step = state.progress.step
         write(self._directory / step_name(step), files, {"numbers": {"progress": {"step": step}}, **self._facts()})
-        for directory in step_directories(self._directory)[: -self._keep_last]:
+        # One more than there are checkpoints: the one that this belongs to is not written yet.
+        for directory in step_directories(self._directory)[: -self._keep_last - 1]:
             remove_checkpoint(directory)
 
     def recall(self, state: TrainState, exchange: Exchange) -> bool:

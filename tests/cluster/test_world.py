@@ -2,34 +2,73 @@
 
 from __future__ import annotations
 
+import ast
+import os
 import subprocess
 import sys
 
 import pytest
 import torch
 
-from tandem.cluster.launchers import VARIABLES
+from tandem.cluster.launchers import LAUNCHERS
 from tandem.cluster.world import World, joined_world
 from tandem.errors import TandemError
+from tests.cluster.ranks import rank_environments
+
+CPU = torch.device("cpu")
 
 AGREEMENT = """
+import torch
 from tandem.cluster.world import joined_world
+from tandem.errors import SaidElsewhereError, TandemError
+
+def outcome(action):
+    try:
+        return action()
+    except SaidElsewhereError as error:
+        return "silent: " + str(error)
+    except TandemError as error:
+        return "said: " + str(error)
+
+def fail_on_second_rank():
+    if world.rank == 1:
+        raise TandemError("no room")
+    return "done"
+
 with joined_world() as world:
-    # One line in one write, because both processes share the output.
-    answers = (world.rank, world.leads, world.total(1.5, world.rank), world.agree(world.rank == 1), world.agree(False))
+    mine = torch.tensor([world.rank, 7])
+    world.pass_on_inside(mine)
+    answers = {
+        "who": (world.rank, world.leads, world.host, world.leads_host, world.host_names, world.hosts),
+        "total": world.total(1.5, world.rank),
+        "largest": world.largest(10 - world.rank),
+        "agree": (world.agree(world.rank == 1), world.agree(False)),
+        "told": world.told(b"from %d" % world.rank),
+        "sum": world.sum_(torch.tensor([world.rank, 2])).tolist(),
+        "inside": mine.tolist(),
+        "together": (outcome(lambda: world.together(fail_on_second_rank)), outcome(lambda: world.together(lambda: 5))),
+        "same": outcome(lambda: world.check_same("the corpus", "one")),
+        "different": outcome(lambda: world.check_same("the corpus", world.host_names[world.host])),
+    }
+    # One line in one write, because processes may share the output.
     print(repr(answers) + "\\n", end="", flush=True)
 """
 
 
 def test_without_a_launcher_a_process_is_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in VARIABLES:
-        monkeypatch.delenv(name, raising=False)
+    for launcher in LAUNCHERS:
+        for name in launcher.signs:
+            monkeypatch.delenv(name, raising=False)
     with joined_world() as world:
-        assert (world.rank, world.size, world.leads) == (0, 1, True)
+        assert (world.rank, world.size, world.leads, world.host, world.leads_host) == (0, 1, True, 0, True)
         assert world.total(1.5, 2) == [1.5, 2]
+        assert world.largest(3) == 3
         assert world.agree(True)
         assert not world.agree(False)
         assert world.sum_(torch.tensor([3])).tolist() == [3]
+        assert world.told(b"word") == b"word"
+        assert world.together(lambda: 5) == 5
+        world.check_same("the corpus", "any")
 
 
 def test_half_a_launcher_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -41,17 +80,72 @@ def test_half_a_launcher_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         pass
 
 
-def test_only_the_first_process_leads() -> None:
-    assert [World(rank, 3, torch.device("cpu")).leads for rank in range(3)] == [True, False, False]
+@pytest.mark.parametrize(
+    ("rank", "leads", "host", "leads_host"),
+    [(0, True, 0, True), (1, False, 1, True), (2, False, 0, False), (3, False, 1, False)],
+)
+def test_one_process_leads_the_run_and_one_each_host(rank: int, leads: bool, host: int, leads_host: bool) -> None:
+    world = World(rank, 4, CPU, hosts=((0, 2), (1, 3)), host_names=("a", "b"))
+    assert (world.leads, world.host, world.leads_host) == (leads, host, leads_host)
 
 
-def test_two_processes_get_the_same_answers() -> None:
+def test_processes_get_the_same_answers() -> None:
+    """Three of them on two hosts, started by torchrun's variables alone."""
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", AGREEMENT],
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for environment in rank_environments(["a", "b", "b"])
+    ]
+    try:
+        said = [process.communicate(timeout=120) for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+    assert [process.returncode for process in processes] == [0, 0, 0], said
+    answers = [ast.literal_eval(out) for out, _ in said]
+    hosts = (("a", "b"), ((0,), (1, 2)))
+    assert [answer.pop("who") for answer in answers] == [
+        (0, True, 0, True, *hosts),
+        (1, False, 1, True, *hosts),
+        (2, False, 1, False, *hosts),
+    ]
+    assert [answer.pop("inside") for answer in answers] == [[0, 7], [1, 7], [1, 7]]
+    silent = "silent: another process has failed; its message says why"
+    assert [answer.pop("together") for answer in answers] == [(silent, 5), ("said: no room", 5), (silent, 5)]
+    different = "the corpus on b is not the one on a; put the same on all hosts"
+    assert [answer.pop("different") for answer in answers] == [
+        f"said: {different}",
+        f"silent: {different}",
+        f"silent: {different}",
+    ]
+    assert answers[0] == {
+        "total": [4.5, 3.0],
+        "largest": 10.0,
+        "agree": (True, False),
+        "told": b"from 0",
+        "sum": [3, 6],
+        "same": None,
+    }
+    assert answers[0] == answers[1] == answers[2]
+
+
+def test_torchrun_brings_processes_together() -> None:
+    script = (
+        "from tandem.cluster.world import joined_world as j\nwith j() as w: print(f'{w.total(w.rank, 1)}\\n', end='')"
+    )
     command = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--no-python"]
     ended = subprocess.run(
-        [sys.executable, *command, sys.executable, "-c", AGREEMENT], capture_output=True, text=True, timeout=120
+        [sys.executable, *command, sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        timeout=200,
+        env={**os.environ, "TANDEM_HOST": "a"},
     )
     assert ended.returncode == 0, ended.stderr
-    assert sorted(ended.stdout.splitlines()) == [
-        "(0, True, [3.0, 1.0], True, False)",
-        "(1, False, [3.0, 1.0], True, False)",
-    ]
+    assert ended.stdout == "[1.0, 2.0]\n[1.0, 2.0]\n"

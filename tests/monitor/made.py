@@ -9,7 +9,13 @@ from tandem.monitor.records import Record
 
 AnyRecord = TypeVar("AnyRecord", bound=Record)
 
-FILLINGS: dict[str, Any] = {"int": 1, "float": 0.5, "str": "text", "dict[str, float]": {"compute": 0.5}}
+FILLINGS: dict[str, Any] = {
+    "int": 1,
+    "float": 0.5,
+    "str": "text",
+    "dict[str, float]": {"compute": 0.5},
+    "list[str]": ["vm1"],
+}
 
 
 def made(kind: type[AnyRecord], **values: Any) -> AnyRecord:

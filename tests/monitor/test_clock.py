@@ -5,10 +5,14 @@ from __future__ import annotations
 import time
 
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tandem.cluster.exchange import Exposure
 from tandem.monitor.clock import PARTS, Clock
+
+CPU = torch.device("cpu")
 
 
 class Hands:
@@ -32,7 +36,7 @@ def hands(monkeypatch: pytest.MonkeyPatch) -> Hands:
 
 
 def test_every_second_belongs_to_a_part(hands: Hands) -> None:
-    clock = Clock()
+    clock = Clock(CPU)
     hands.wait(1)
     with clock.measure("data"):
         hands.wait(2)
@@ -47,7 +51,7 @@ def test_every_second_belongs_to_a_part(hands: Hands) -> None:
 
 
 def test_laps_follow_each_other_without_gaps(hands: Hands) -> None:
-    clock = Clock()
+    clock = Clock(CPU)
     with clock.measure("compute"):
         hands.wait(3)
     first = clock.lap()
@@ -61,18 +65,80 @@ def test_laps_follow_each_other_without_gaps(hands: Hands) -> None:
     assert sum(clock.lap().values()) == 0
 
 
-def test_move_charges_one_part_to_another(hands: Hands) -> None:
-    clock = Clock()
+def test_an_exchange_inside_a_block_is_taken_out_of_it(hands: Hands) -> None:
+    clock = Clock(CPU)
+    with clock.measure("compute"):
+        hands.wait(16)
+    # Ready after 5 seconds, all others after 8, done at the end of the block.
+    clock.exchanged(Exposure(1005.0, 1008.0, 1016.0), inside="compute")
+    lap = clock.lap()
+    assert (lap["compute"], lap["waiting"], lap["communication"], lap["other"]) == (5, 3, 8, 0)
+    assert sum(lap.values()) == 16
+
+
+def test_an_exchange_outside_of_blocks_was_nobodys(hands: Hands) -> None:
+    clock = Clock(CPU)
+    with clock.measure("optimizer"):
+        hands.wait(2)
+    hands.wait(14)
+    clock.exchanged(Exposure(1003.0, 1004.0, 1016.0))
+    lap = clock.lap()
+    assert (lap["optimizer"], lap["waiting"], lap["communication"], lap["other"]) == (2, 1, 12, 1)
+    assert sum(lap.values()) == 16
+
+
+def test_nothing_exchanged_changes_nothing(hands: Hands) -> None:
+    clock = Clock(CPU)
+    with clock.measure("compute"):
+        hands.wait(2)
+    clock.exchanged(None, inside="compute")
+    assert clock.lap() == {**dict.fromkeys(PARTS, 0.0), "compute": 2, "other": 0}
+
+
+def test_without_anybody_looking_all_of_an_exchange_is_communication(hands: Hands) -> None:
+    clock = Clock(CPU)
     with clock.measure("compute"):
         hands.wait(8)
-    clock.move(3, "compute", "communication")
+    clock.exchanged(Exposure(1002.0, None, 1008.0), inside="compute")
     lap = clock.lap()
-    assert (lap["compute"], lap["communication"], lap["other"]) == (5, 3, 0)
-    assert sum(lap.values()) == 8
+    assert (lap["compute"], lap["waiting"], lap["communication"]) == (2, 0, 6)
+
+
+def test_where_nobody_looked_waiting_is_the_mean_of_where_somebody_did(hands: Hands) -> None:
+    clock = Clock(CPU)
+    with clock.measure("compute"):
+        hands.wait(100)
+    for exposure in (
+        Exposure(1000.0, None, 1010.0),  # long enough for the mean
+        Exposure(1010.0, 1012.0, 1020.0),
+        Exposure(1020.0, 1026.0, 1030.0),
+        Exposure(1030.0, None, 1031.0),  # too short for it
+    ):
+        clock.exchanged(exposure, inside="compute")
+    lap = clock.lap()
+    assert lap["waiting"] == 4 + 2 + 6 + 1
+    assert lap["communication"] == 6 + 8 + 4 + 0
+    assert lap["compute"] == 100 - 31
+
+
+def test_the_mean_wait_lasts_until_somebody_looks_again(hands: Hands) -> None:
+    clock = Clock(CPU)
+    clock.exchanged(Exposure(1000.0, 1003.0, 1004.0))
+    hands.wait(4)
+    assert clock.lap()["waiting"] == 3
+    clock.exchanged(Exposure(1004.0, None, 1014.0))
+    hands.wait(10)
+    second = clock.lap()
+    assert (second["waiting"], second["communication"], second["other"]) == (3, 7, 0)
+    clock.exchanged(Exposure(1014.0, 1014.0, 1015.0))
+    clock.exchanged(Exposure(1015.0, None, 1016.0))
+    hands.wait(2)
+    third = clock.lap()
+    assert (third["waiting"], third["communication"], third["other"]) == (0, 2, 0)
 
 
 def test_a_block_that_fails_is_charged_too(hands: Hands) -> None:
-    clock = Clock()
+    clock = Clock(CPU)
 
     def fail() -> None:
         with clock.measure("evaluation"):
@@ -85,30 +151,47 @@ def test_a_block_that_fails_is_charged_too(hands: Hands) -> None:
 
 
 EVENTS = st.lists(
-    st.tuples(st.sampled_from([*PARTS, "nothing", "move", "lap"]), st.integers(0, 2**20)), min_size=1, max_size=40
+    st.tuples(
+        st.sampled_from([*PARTS, "nothing", "exchange inside", "exchange outside", "unsampled exchange", "lap"]),
+        st.integers(0, 2**20),
+        st.integers(0, 8),
+    ),
+    min_size=1,
+    max_size=40,
 )
 
 
 @settings(deadline=None, derandomize=True)
 @given(EVENTS)
-def test_whatever_happens_the_parts_make_the_whole(events: list[tuple[str, int]]) -> None:
+def test_whatever_happens_the_parts_make_the_whole(events: list[tuple[str, int, int]]) -> None:
     with pytest.MonkeyPatch.context() as patch:
         hands = Hands()
         patch.setattr(time, "perf_counter", hands)
-        clock, start, laps = Clock(), hands.now, []
-        for what, eighths in events:
-            seconds = eighths / 8  # sums of such numbers are exact
+        clock, start, laps = Clock(CPU), hands.now, []
+        for what, eighths, share in events:
+            seconds = eighths / 8  # sums of such numbers are exact, and so are shares of them in eighths
+            begin, met = hands.now, hands.now + seconds * share / 8
             if what == "lap":
                 laps.append(clock.lap())
-            elif what == "move":
-                clock.move(seconds, "compute", "communication")
             elif what == "nothing":
                 hands.wait(seconds)
+            elif what == "exchange inside":
+                with clock.measure("compute"):
+                    hands.wait(2 * seconds)
+                clock.exchanged(Exposure(begin, met, begin + seconds), inside="compute")
+            elif what == "exchange outside":
+                hands.wait(seconds)
+                clock.exchanged(Exposure(begin, met, hands.now))
+            elif what == "unsampled exchange":
+                with clock.measure("compute"):
+                    hands.wait(seconds)
+                clock.exchanged(Exposure(begin, None, hands.now), inside="compute")
             else:
                 with clock.measure(what):  # type: ignore[arg-type]
                     hands.wait(seconds)
         laps.append(clock.lap())
-        assert sum(sum(lap.values()) for lap in laps) == hands.now - start
+        # A mean of waits may be no exact number.
+        assert sum(sum(lap.values()) for lap in laps) == pytest.approx(hands.now - start, rel=1e-12, abs=1e-9)
         for lap in laps:
             assert set(lap) == {*PARTS, "other"}
-            assert lap["other"] >= 0
+            assert all(seconds >= -1e-6 for seconds in lap.values())

@@ -70,7 +70,7 @@ def test_the_journal_accounts_for_every_step_token_and_second(
     for record in progressed:
         parts = record["seconds"]
         assert parts.keys() == {
-            *("data", "compute", "communication", "optimizer", "evaluation", "checkpoint", "other"),
+            *("data", "compute", "communication", "waiting", "optimizer", "evaluation", "checkpoint", "other"),
         }
         assert all(seconds >= 0 for seconds in parts.values())
         training = sum(parts.values()) - parts["evaluation"] - parts["checkpoint"]

@@ -1,0 +1,127 @@
+"""What a host keeps for itself: there for the checkpoint it belongs to, and for no other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from tandem.cluster.exchange import Exchange, Exposure
+from tandem.cluster.strategies import Plan
+from tandem.cluster.world import World
+from tandem.config import Config
+from tandem.train.memory import EXCHANGE_FILE, HostMemory
+from tandem.train.state import TrainState
+
+ALONE = World(0, 1, torch.device("cpu"))
+INT4 = Plan("int4")
+
+
+class Remembering(Exchange):
+    """Remembers a number."""
+
+    def __init__(self, number: float = 0.0) -> None:
+        self.number = torch.tensor(number)
+
+    def only_when(self, step: int, last: bool) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def after_backward(self, step: int) -> Exposure | None:
+        return None
+
+    def take_bytes(self) -> int:
+        return 0
+
+    def tensors(self) -> dict[str, Tensor]:
+        return {"number": self.number}
+
+    def restore(self, tensors: Mapping[str, Tensor]) -> None:
+        self.number = tensors["number"]
+
+
+class Forgetful(Remembering):
+    """Has nothing to remember."""
+
+    def tensors(self) -> dict[str, Tensor]:
+        return {}
+
+
+@pytest.fixture
+def state(tiny_config: Callable[..., Config]) -> TrainState:
+    return TrainState.fresh(tiny_config(), 600, ALONE.device)
+
+
+def keep(memory: HostMemory, state: TrainState, *steps: int) -> None:
+    """Keep a number at each of these steps: the step itself."""
+    for step in steps:
+        state.progress.step = step
+        memory.keep(state, Remembering(step))
+
+
+def recalled(memory: HostMemory, state: TrainState, step: int) -> float | None:
+    """The number that is recalled with the checkpoint of a step, if there is any."""
+    state.progress.step = step
+    exchange = Remembering()
+    return float(exchange.number) if memory.recall(state, exchange) else None
+
+
+def test_each_checkpoint_has_its_own_memory(state: TrainState, tmp_path: Path) -> None:
+    memory = HostMemory(tmp_path, ALONE, INT4, keep_last=2)
+    keep(memory, state, 4, 8)
+    assert recalled(memory, state, 8) == 8
+    assert recalled(memory, state, 4) == 4
+    # A run that has gone back to step 4 will come to step 8 again, with another memory perhaps.
+    assert recalled(memory, state, 8) is None
+
+
+def test_before_the_first_step_there_is_nothing_to_miss(state: TrainState, tmp_path: Path) -> None:
+    assert recalled(HostMemory(tmp_path, ALONE, INT4, keep_last=2), state, 0) == 0
+
+
+def test_whoever_remembers_nothing_keeps_and_misses_nothing(state: TrainState, tmp_path: Path) -> None:
+    memory = HostMemory(tmp_path, ALONE, Plan("bf16"), keep_last=2)
+    state.progress.step = 4
+    memory.keep(state, Forgetful())
+    assert list(tmp_path.iterdir()) == []
+    assert memory.recall(state, Forgetful())
+
+
+def test_old_memories_go(state: TrainState, tmp_path: Path) -> None:
+    keep(HostMemory(tmp_path, ALONE, INT4, keep_last=2), state, *range(4, 40, 4))
+    kept = sorted(path.name for path in (tmp_path / "hosts/host-0").iterdir())
+    assert kept[-2:] == ["step-00000032", "step-00000036"]
+    assert len(kept) <= 3
+
+
+@pytest.mark.parametrize("keep_last", [1, 2])
+def test_a_kill_between_memory_and_checkpoint_loses_nothing(keep_last: int, state: TrainState, tmp_path: Path) -> None:
+    """The memory of step 8 is written before its checkpoint: until that is whole, the run goes on from step 4."""
+    memory = HostMemory(tmp_path, ALONE, INT4, keep_last=keep_last)
+    keep(memory, state, 4, 8)
+    assert recalled(memory, state, 4) == 4
+
+
+@pytest.mark.parametrize("plan", [Plan("powersgd"), Plan("diloco", 16)])
+def test_the_memory_of_another_way_is_of_no_use(plan: Plan, state: TrainState, tmp_path: Path) -> None:
+    keep(HostMemory(tmp_path, ALONE, INT4, keep_last=2), state, 4)
+    assert recalled(HostMemory(tmp_path, ALONE, plan, keep_last=2), state, 4) is None
+
+
+def test_nor_is_that_among_another_number_of_hosts(state: TrainState, tmp_path: Path) -> None:
+    keep(HostMemory(tmp_path, ALONE, INT4, keep_last=2), state, 4)
+    two_hosts = World(0, 2, ALONE.device, hosts=((0,), (1,)), host_names=("a", "b"))
+    assert recalled(HostMemory(tmp_path, two_hosts, INT4, keep_last=2), state, 4) is None
+
+
+def test_nor_is_a_damaged_one(state: TrainState, tmp_path: Path) -> None:
+    memory = HostMemory(tmp_path, ALONE, INT4, keep_last=2)
+    keep(memory, state, 4)
+    file = tmp_path / "hosts/host-0/step-00000004" / EXCHANGE_FILE
+    content = bytearray(file.read_bytes())
+    content[-1] ^= 1
+    file.write_bytes(content)
+    assert recalled(memory, state, 4) is None
