@@ -7,7 +7,7 @@ together, because the earliest changes of separate hosts point in too different 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 
 import torch
@@ -37,19 +37,19 @@ class LocalSteps(Exchange):
         self.module = self._start.module
         self._parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
         self._sum = change_sum(world.between) if world.between is not None else None
-        self._round_weights = torch.empty(0)
-        """The weights that all hosts began the round with."""
-        self._momentum = torch.zeros_like(flattened(self._parameters)) if self._sum is not None else torch.empty(0)
+        self._round_weights = flattened(self._parameters)
+        """The weights that all hosts began the round with; a session begins where all hold the same."""
+        self._momentum = torch.zeros_like(self._round_weights) if self._sum is not None else torch.empty(0)
 
     def only_when(self, step: int, last: bool) -> AbstractContextManager[None]:
         return self._start.only_when(step, last)
 
-    def after_backward(self, step: int) -> Exposure | None:
+    def after_backward(self, step: int) -> Sequence[Exposure]:
         if self.shares_gradients(step):
             return self._start.after_backward(step)
-        if self.round_start(step) == step - 1:
+        if step == self._settings.start_steps + 1:
             self._round_weights = flattened(self._parameters)
-        return self._start.exposure_inside()
+        return self._start.exposures_inside()
 
     def after_update(self, step: int) -> Exposure | None:
         if self.shares_gradients(step) or not self.settles(step):

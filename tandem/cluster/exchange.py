@@ -7,7 +7,7 @@ nothing. Between hosts the chosen strategy decides what travels, and how often.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Protocol
@@ -19,7 +19,7 @@ from torch.futures import Future
 from torch.nn.parallel import DistributedDataParallel
 
 from tandem.cluster.instants import Instant, now
-from tandem.cluster.sums import Sum
+from tandem.cluster.sums import Sum, ring_bytes
 from tandem.cluster.world import World
 
 # One plain all-reduce in so many is taken apart into waiting and sending: often enough for every log line,
@@ -50,7 +50,7 @@ class Exchange(ABC):
         """Exchange gradients in this backward pass only if it is the step's last on this process."""
 
     @abstractmethod
-    def after_backward(self, step: int) -> Exposure | None:
+    def after_backward(self, step: int) -> Sequence[Exposure]:
         """Make the gradients those that the update is to use."""
 
     def after_update(self, step: int) -> Exposure | None:
@@ -122,9 +122,9 @@ class SummedGradients:
         future: Future[list[Tensor]] = work.get_future()
         return future
 
-    def exposure(self) -> Exposure | None:
+    def exposures(self) -> Sequence[Exposure]:
         """What of the exchange backward could not hide, just after backward."""
-        return Exposure(self.last_launch, None, now(self._device)) if self.last_launch is not None else None
+        return [Exposure(self.last_launch, None, now(self._device))] if self.last_launch is not None else []
 
     def _sum_bucket(self, bucket: Bucket) -> Future[Tensor]:
         self.last_launch = now(self._device)
@@ -145,9 +145,9 @@ class AllReduce(Exchange):
     def only_when(self, step: int, last: bool) -> AbstractContextManager[None]:
         return self._summed.only_when(last and not self._sampled(step))
 
-    def after_backward(self, step: int) -> Exposure | None:
+    def after_backward(self, step: int) -> Sequence[Exposure]:
         if not self._sampled(step):
-            return self._summed.exposure()
+            return self._summed.exposures()
         ready = now(self._world.device)
         self._world.meet()
         met = now(self._world.device)
@@ -155,14 +155,14 @@ class AllReduce(Exchange):
         vector = flattened(gradients)
         self._summed.sum_(vector).wait()
         copy_into(gradients, vector)
-        return Exposure(ready, met, now(self._world.device))
+        return [Exposure(ready, met, now(self._world.device))]
 
     def take_bytes(self) -> int:
         taken, self._summed.bytes = self._summed.bytes, 0
         return taken
 
     def _sampled(self, step: int) -> bool:
-        return self._world.size > 1 and not step % SAMPLED_EVERY
+        return self._world.size > 1 and step % SAMPLED_EVERY == 1
 
 
 class SumBetweenHosts(Exchange):
@@ -177,8 +177,9 @@ class SumBetweenHosts(Exchange):
     def only_when(self, step: int, last: bool) -> AbstractContextManager[None]:
         return self._summed.only_when(last)
 
-    def after_backward(self, step: int) -> Exposure | None:
-        ready = self._summed.last_launch or now(self._world.device)
+    def after_backward(self, step: int) -> Sequence[Exposure]:
+        inside = self._summed.exposures()
+        ready = now(self._world.device)
         self._world.meet()
         met = now(self._world.device)
         gradients = gradients_of(self.module)
@@ -187,11 +188,11 @@ class SumBetweenHosts(Exchange):
             self._sum.sum_(vector)
         self._world.pass_on_inside(vector)
         copy_into(gradients, vector)
-        return Exposure(ready, met, now(self._world.device))
+        return [*inside, Exposure(ready, met, now(self._world.device))]
 
-    def exposure_inside(self) -> Exposure | None:
+    def exposures_inside(self) -> Sequence[Exposure]:
         """What of the sum inside the host backward could not hide, if nothing else is exchanged in this step."""
-        return self._summed.exposure()
+        return self._summed.exposures()
 
     def take_bytes(self) -> int:
         taken, self._summed.bytes = self._summed.bytes, 0
@@ -209,11 +210,6 @@ class SumMaker(Protocol):
     """Makes the sum over the hosts' first processes."""
 
     def __call__(self, group: dist.ProcessGroup) -> Sum: ...
-
-
-def ring_bytes(size: int, processes: int) -> int:
-    """What each process sends in an all-reduce of so many bytes: the least that any way of summing needs."""
-    return 2 * (processes - 1) * size // processes
 
 
 def gradients_of(module: nn.Module) -> list[Tensor]:

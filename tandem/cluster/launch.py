@@ -17,15 +17,16 @@ from typing import Any, TextIO
 
 from tandem.cluster.launchers import HOSTS_VARIABLE
 from tandem.cluster.network import host_name, interfaces
-from tandem.cluster.remote import GRACE_SECONDS, SIGNALLED, STOP, Facts, Work
+from tandem.cluster.remote import ALIVE, GRACE_SECONDS, SIGNALLED, SILENCE_SECONDS, STOP, Facts, Work
 from tandem.cluster.version import package_version
 from tandem.errors import TandemError
 
 # What a user may have set here to steer the libraries underneath, and wants on all hosts.
-FORWARDED = ("OMP_", "MKL_", "NCCL_", "GLOO_", "CUDA_", "TORCH_", "TANDEM_")
+FORWARDED = ("OMP_", "MKL_", "NCCL_", "GLOO_", "CUDA_", "TORCH_")
 # ssh's own exit code, when it was not the remote command that failed.
 SSH_FAILED = 255
-CONNECT_SECONDS = 10
+# Never ask for a password, and notice within half a minute that a host or the way to it is gone.
+SSH_OPTIONS = ("BatchMode=yes", "ConnectTimeout=10", "ServerAliveInterval=10", "ServerAliveCountMax=3")
 
 
 @dataclass(frozen=True)
@@ -93,7 +94,7 @@ async def _launch(order: Launch) -> int:
         Worker(host.name, await _run(order.ssh, host, {"work": asdict(details)}, stdin=PIPE))
         for host, details in zip(order.hosts, works, strict=True)
     ]
-    async with _stopping_on_request(workers):
+    async with _stopping_on_request(workers), _staying_in_touch(workers):
         return await _first_failure(workers)
 
 
@@ -114,12 +115,12 @@ class Worker:
             print(f"tandem: lost the connection to {self.name}", file=sys.stderr)
         return code if code >= 0 else SIGNALLED - code
 
-    def ask_to_stop(self) -> None:
+    def tell(self, word: str) -> None:
         if self._process.stdin is not None and not self._process.stdin.is_closing():
-            self._process.stdin.write(f"{STOP}\n".encode())
+            self._process.stdin.write(f"{word}\n".encode())
 
     def mute(self) -> None:
-        """Show no more of it: what it says from now on only follows from what was shown."""
+        """Show no more of it but its errors: the rest only follows from what has happened elsewhere."""
         self._muted = True
 
     async def end(self) -> None:
@@ -135,7 +136,7 @@ class Worker:
     async def _show(self, stream: asyncio.StreamReader, target: TextIO) -> None:
         while line := await stream.readline():
             text = line.decode("utf-8", errors="replace").rstrip("\n")
-            if not self._muted:
+            if not self._muted or text.startswith("tandem: "):
                 print(f"[{self.name}] {text}", file=target, flush=True)
 
 
@@ -165,7 +166,7 @@ async def _stopping_on_request(workers: Sequence[Worker]) -> AsyncIterator[None]
         else:
             print("tandem: asking all hosts to save and stop; once more to end them at once", file=sys.stderr)
             for worker in workers:
-                worker.ask_to_stop()
+                worker.tell(STOP)
         asked = True
 
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -178,12 +179,31 @@ async def _stopping_on_request(workers: Sequence[Worker]) -> AsyncIterator[None]
         await asyncio.gather(*(worker.end() for worker in workers), *ending)
 
 
+@asynccontextmanager
+async def _staying_in_touch(workers: Sequence[Worker]) -> AsyncIterator[None]:
+    """Let all hosts know every now and then that the launcher is there; they end when they hear nothing."""
+
+    async def keep_telling() -> None:
+        while True:
+            await asyncio.sleep(SILENCE_SECONDS / 4)
+            for worker in workers:
+                worker.tell(ALIVE)
+
+    task = asyncio.create_task(keep_telling())
+    try:
+        yield
+    finally:
+        task.cancel()
+
+
 async def _run(ssh: Sequence[str], host: Host, order: dict[str, Any], stdin: int) -> Process:
     """Start this package's remote part on a host, in the same directory and with the same Python as here."""
     command = [sys.executable, "-m", "tandem.cluster.remote", json.dumps(order)]
     if not host.here:
         there = f"cd {shlex.quote(str(Path.cwd()))} && exec {shlex.join(command)}"
-        options = ("-o", "BatchMode=yes", "-o", f"ConnectTimeout={CONNECT_SECONDS}", "-T")
+        options = ["-T"]
+        for option in SSH_OPTIONS:
+            options += ["-o", option]
         command = [*ssh, *options, host.name, there]
     # A session of its own, because Ctrl-C reaches everything in the terminal's, and ssh would just hang up.
     return await asyncio.create_subprocess_exec(
@@ -218,7 +238,10 @@ async def _look(order: Launch, host: Host, port: int | None) -> Facts:
     if process.returncode:
         raise TandemError(f"{host.name}: {lines[-1]}; install Tandem there as here ({sys.executable} in {Path.cwd()})")
     # Whatever a login script prints comes before.
-    facts = Facts(**json.loads(out.decode().strip().splitlines()[-1]))
+    try:
+        facts = Facts(**json.loads(out.decode().strip().splitlines()[-1]))
+    except (ValueError, TypeError, IndexError) as error:
+        raise TandemError(f"{host.name}: has another version of Tandem; install the same everywhere") from error
     if facts.fault is not None:
         raise TandemError(f"{host.name}: {facts.fault}")
     return facts
@@ -241,7 +264,8 @@ def _insist(order: Launch, what: str, wanted: str, found: Sequence[str], remedy:
 def _meeting_address(order: Launch, facts: Sequence[Facts]) -> str:
     """The first host's address, as the network between the hosts knows it."""
     if not order.hosts[0].here:
-        assert facts[0].own_address is not None, "ssh tells both ends of its connection"
+        if facts[0].own_address is None:
+            raise TandemError(f"{order.hosts[0].name}: its ssh server does not tell its address; give --address")
         return facts[0].own_address
     # This machine is the first host: the others have seen where the launcher's connection came from.
     return next((fact.launcher_address for fact in facts if fact.launcher_address is not None), "127.0.0.1")

@@ -18,6 +18,7 @@ from tandem.errors import TandemError
 HOSTS_VARIABLE = "TANDEM_HOSTS"
 # Ports for runs whose launcher names none; a job's number picks one, so that two jobs on a host rarely meet.
 FIRST_PORT, PORTS = 29500, 1000
+NO_PROCESS_BESIDE_MPIRUN = "if mpirun's own machine runs no process, add -x MASTER_ADDR=<host of rank 0>"
 
 
 class Place(NamedTuple):
@@ -42,10 +43,12 @@ class Rendezvous:
     port: int
     launcher_serves: bool = False
     """Whether the launcher itself waits there; otherwise one of the processes does."""
-    rank_serves: bool = True
-    """Whether that process is rank 0; otherwise it is the first one on the named host."""
+    here: bool | None = None
+    """Whether that host is this one, if that process is the first one there; otherwise it is rank 0."""
     prefix: str = ""
     """Tells one attempt of a launcher from the one before."""
+    remedy: str = "the first process has not started, or a firewall is between"
+    """What to think of if nobody answers there."""
 
 
 @dataclass(frozen=True)
@@ -143,21 +146,27 @@ def _torchrun_rendezvous(environment: Mapping[str, str]) -> Rendezvous:
 
 def _torchrun_hosts(environment: Mapping[str, str]) -> Sequence[str]:
     """torchrun knows its nodes by number alone, and how many processes this one has."""
-    local_size = int(environment.get("LOCAL_WORLD_SIZE", 0))
-    if not local_size:
+    size, local_size = int(environment["WORLD_SIZE"]), int(environment.get("LOCAL_WORLD_SIZE", 0))
+    if int(environment.get("GROUP_WORLD_SIZE", 0)) * local_size != size:
+        # Nodes with different numbers of processes: only each node knows its own.
         return []
-    return [f"node {rank // local_size}" for rank in range(int(environment["WORLD_SIZE"]))]
+    return [f"node {rank // local_size}" for rank in range(size)]
 
 
 def _open_mpi_rendezvous(environment: Mapping[str, str]) -> Rendezvous:
-    """The host of mpirun itself, which its daemons on all hosts have reached already."""
+    """The host of mpirun itself, which its daemons on all hosts have reached already, if a process runs there."""
     uri = environment.get("OMPI_MCA_orte_hnp_uri", "")
     found = re.search(r"tcp://([^;]+):\d+", uri)
     if not found:
         raise TandemError("mpirun does not tell where it runs; add -x MASTER_ADDR=<host of rank 0>")
     job = int(environment.get("OMPI_MCA_ess_base_jobid", 0))
     # The lowest bits count the jobs of one mpirun, so the number of the mpirun itself lies above them.
-    return Rendezvous(tuple(found[1].split(",")), _port(environment, job >> 16), rank_serves=False)
+    return Rendezvous(
+        tuple(found[1].split(",")),
+        _port(environment, job >> 16),
+        here=environment.get("OMPI_MCA_orte_local_daemon_uri") == uri,
+        remedy=NO_PROCESS_BESIDE_MPIRUN,
+    )
 
 
 def _slurm_rendezvous(environment: Mapping[str, str]) -> Rendezvous:

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 import torch
 import torch.distributed as dist
 
-from tandem.cluster.exchange import ring_bytes
-from tandem.cluster.sums import VALUES_PER_SCALE, FourBitSum
+from tandem.cluster.sums import VALUES_PER_SCALE, FourBitSum, ring_bytes
 from tandem.cluster.world import World
 
 # Messages grow from this until one takes long enough to be timed, so that neither a slow nor a fast link is
@@ -54,6 +53,7 @@ def measure_coding(values: int, world: World) -> float:
         adder = FourBitSum(world.between, values, world.device)
         rows = torch.ones(1, -(-values // VALUES_PER_SCALE) * VALUES_PER_SCALE, device=world.device)
         adder.decode(adder.encode(rows))
+        _finish(world.device)
         start = time.perf_counter()
         encoded = adder.encode(rows)
         for _ in range(DECODINGS):
@@ -67,6 +67,7 @@ def _all_reduce_seconds(group: dist.ProcessGroup, size: int, device: torch.devic
     message = torch.zeros(size // 4, device=device)
     # All hosts start together, and all know the longest time: they must agree on when to stop.
     dist.all_reduce(torch.zeros(1, device=device), group=group)
+    _finish(device)
     start = time.perf_counter()
     dist.all_reduce(message, group=group)
     _finish(device)

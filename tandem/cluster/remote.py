@@ -11,6 +11,7 @@ import ctypes
 import json
 import logging
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -19,7 +20,7 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import psutil
 
@@ -27,7 +28,9 @@ from tandem.cluster.network import host_name
 from tandem.cluster.version import package_version
 from tandem.errors import TandemError
 
-STOP = "stop"
+STOP, ALIVE = "stop", "alive"
+# A launcher that is not heard for so long is gone, or the network to it is.
+SILENCE_SECONDS = 60
 # Between asking a process to end and ending it: enough to close files, not enough to wait for a lost peer.
 GRACE_SECONDS = 5
 # prctl(2): orphans of this process's children become its own children, where they can be found.
@@ -89,7 +92,7 @@ def work(order: Work) -> int:
     threads = {"OMP_NUM_THREADS": str(max(len(psutil.Process().cpu_affinity() or [0]) // order.processes, 1))}
     environment = {**threads, **os.environ, **order.environment}
     agent = subprocess.Popen(command, stdin=subprocess.DEVNULL, env=environment)
-    threading.Thread(target=_obey, args=(sys.stdin, agent), daemon=True).start()
+    threading.Thread(target=_obey, args=(sys.stdin.fileno(), agent), daemon=True).start()
     code = agent.wait()
     _end_descendants()
     return code if code >= 0 else SIGNALLED - code
@@ -131,11 +134,18 @@ def torchrun(order: Work) -> int:
     return 0
 
 
-def _obey(line: TextIO, agent: subprocess.Popen[bytes]) -> None:
+def _obey(line: int, agent: subprocess.Popen[bytes]) -> None:
     """Do what the launcher says; when it says nothing any more, end everything."""
-    for word in line:
-        if word.strip() == STOP:
-            _signal(_training_processes(agent), signal.SIGTERM)
+    while select.select([line], [], [], SILENCE_SECONDS)[0]:
+        words = os.read(line, 4096).decode().split()
+        if not words:
+            break
+        if STOP in words:
+            training = _training_processes(agent)
+            if not training:
+                # torchrun has not come so far: there is nothing to save yet.
+                break
+            _signal(training, signal.SIGTERM)
     # torchrun would give an account of its end; the training processes may still save, if all hosts are let go.
     training = _training_processes(agent)
     agent.kill()

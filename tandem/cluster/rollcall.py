@@ -13,10 +13,10 @@ from datetime import timedelta
 from itertools import groupby
 
 from torch._C._distributed_c10d import PrefixStore, Store, TCPStore
-from torch.distributed import DistNetworkError, DistStoreError
+from torch.distributed import DistError, DistNetworkError, DistStoreError
 
 from tandem.cluster.launchers import Place, Rendezvous
-from tandem.cluster.network import host_name, interfaces
+from tandem.cluster.network import host_name
 from tandem.errors import SaidElsewhereError, TandemError
 
 # Between two attempts to reach a process that has not started yet: short against starting Python, and no load.
@@ -54,11 +54,12 @@ class Deadline:
         return max(self._end - time.monotonic(), 0.0)
 
 
-def open_store(meeting: Rendezvous, place: Place, deadline: Deadline) -> Store:
-    """The table at which all processes leave word, served by one of them or by the launcher."""
+def open_store(meeting: Rendezvous, place: Place, deadline: Deadline) -> tuple[Store, str]:
+    """The table at which all processes leave word, served by one of them or by the launcher, and its address."""
     if not meeting.launcher_serves and _serves(meeting, place):
-        return PrefixStore(meeting.prefix, _serve(meeting.port))
-    return PrefixStore(meeting.prefix, _connect(_reach(meeting, deadline), meeting.port, deadline))
+        return PrefixStore(meeting.prefix, _serve(meeting.port)), meeting.addresses[0]
+    address = _reach(meeting, deadline)
+    return PrefixStore(meeting.prefix, _connect(address, meeting.port, deadline)), address
 
 
 def call_roll(
@@ -80,6 +81,22 @@ def call_roll(
     except DistNetworkError as error:
         raise TandemError("the process that the others meet at has ended; its own message says why") from error
     raise (TandemError if speaks else SaidElsewhereError)(fault)
+
+
+def start_together(store: Store, rank: int, size: int, fault: TandemError | None, deadline: Deadline) -> None:
+    """Go on only if all can; what keeps one of them back is said there, and the others end with it."""
+    store.set(_key(rank, "ready"), "" if fault is None else str(fault))
+    ready = [_key(other, "ready") for other in range(size)]
+    try:
+        store.wait(ready, timedelta(seconds=max(deadline.left, LOOK_SECONDS)))
+        faulty = any(store.get(key) for key in ready)
+        store.set(_key(rank, "gone"), "")
+        if faulty and fault is not None:
+            _let_others_go(store, [_key(other, "gone") for other in range(size)])
+    except DistError as error:
+        raise fault or TandemError("a process has ended before all could start; its message says why") from error
+    if faulty:
+        raise fault or SaidElsewhereError("another process cannot start; its message says why")
 
 
 def _still_missing(store: Store, size: int, deadline: Deadline) -> list[int]:
@@ -105,9 +122,7 @@ def _key(rank: int, what: str = "here") -> str:
 
 def _serves(meeting: Rendezvous, place: Place) -> bool:
     """Whether this is the process that keeps the table."""
-    if meeting.rank_serves:
-        return place.leads
-    return not place.local_rank and any(interface.address in meeting.addresses for interface in interfaces())
+    return place.leads if meeting.here is None else meeting.here and not place.local_rank
 
 
 def _serve(port: int) -> Store:
@@ -136,7 +151,7 @@ def _reach(meeting: Rendezvous, deadline: Deadline) -> str:
             where = " or ".join(meeting.addresses)
             raise TandemError(
                 f"nobody answered {host_name()} at {where}, port {meeting.port}, within {deadline.seconds:.0f} s "
-                f"({reason.strerror or reason}): the first process has not started, or a firewall is between"
+                f"({reason.strerror or reason}): {meeting.remedy}"
             )
         time.sleep(min(RETRY_SECONDS, deadline.left))
 

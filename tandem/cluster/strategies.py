@@ -10,9 +10,9 @@ import torch.distributed as dist
 from torch import nn
 
 from tandem.cluster.diloco import LocalSteps
-from tandem.cluster.exchange import AllReduce, Exchange, SumBetweenHosts, SumMaker, ring_bytes
+from tandem.cluster.exchange import AllReduce, Exchange, SumBetweenHosts, SumMaker
 from tandem.cluster.probe import Link
-from tandem.cluster.sums import VALUES_PER_SCALE, BFloat16Sum, FourBitSum, LowRankSum, Sum
+from tandem.cluster.sums import VALUES_PER_SCALE, BFloat16Sum, FourBitSum, LowRankSum, Sum, ring_bytes
 from tandem.cluster.world import World
 from tandem.config import ExchangeConfig
 
@@ -22,6 +22,9 @@ HIDDEN_SLOW_DOWN = 1.10
 MOST_LOCAL_STEPS = 128
 # Bytes for a value of float32 in each number format; four bits share a scale of 16 bits among many values.
 BYTES_A_VALUE = {"allreduce": 4.0, "bf16": 2.0, "int4": 0.5 + 2 / VALUES_PER_SCALE}
+# Messages that wait for each other in a step: the sum and the vote on stopping; before and within a sum in two
+# halves one more each.
+ROUND_TRIPS = {"allreduce": 2, "bf16": 4, "int4": 4}
 # How much of an all-reduce hides behind the rest of backward: with NCCL at best what is left of it after the first
 # bucket, about half of the compute (never run on a GPU); with gloo nothing was seen to hide.
 OVERLAPPED_COMPUTE = {"nccl": 0.5, "gloo": 0.0}
@@ -57,7 +60,7 @@ class Circumstances:
     def exchange_seconds(self, kind: str) -> float:
         """What one exchange between hosts takes, added to a step that hides nothing."""
         sent = ring_bytes(int(self.values * BYTES_A_VALUE[kind]), self.hosts) / self.link.bytes_per_second
-        seconds = self.link.latency + sent + (self.coding_seconds if kind == "int4" else 0.0)
+        seconds = ROUND_TRIPS[kind] * self.link.latency + sent + (self.coding_seconds if kind == "int4" else 0.0)
         if kind == "allreduce":
             seconds -= OVERLAPPED_COMPUTE[self.backend] * self.compute_seconds
         return max(seconds, 0.0)
@@ -79,7 +82,7 @@ class Choice:
 
 
 def choose(settings: ExchangeConfig, seen: Circumstances) -> Choice:
-    """The mildest plan whose cost stays hidden; of none does, the one that costs least."""
+    """The mildest plan whose cost stays hidden; if none does, the one that costs least."""
     weighed: dict[Plan, float] = {}
     for plan in _from_mild_to_strong(settings, seen.remembers):
         weighed[plan] = seen.slow_down(plan)
@@ -103,9 +106,9 @@ def _from_mild_to_strong(settings: ExchangeConfig, remembers: bool) -> Iterator[
     if remembers:
         yield Plan("int4")
         local_steps = settings.local_steps
-        while local_steps <= MOST_LOCAL_STEPS:
+        yield Plan("diloco", local_steps)
+        while (local_steps := 2 * local_steps) <= MOST_LOCAL_STEPS:
             yield Plan("diloco", local_steps)
-            local_steps *= 2
 
 
 def make_exchange(plan: Plan, settings: ExchangeConfig, module: nn.Module, world: World, last_step: int) -> Exchange:
@@ -116,7 +119,7 @@ def make_exchange(plan: Plan, settings: ExchangeConfig, module: nn.Module, world
     values = sum(shape.numel() for shape in shapes)
 
     def low_rank(group: dist.ProcessGroup) -> Sum:
-        return LowRankSum(group, shapes, settings.powersgd_rank)
+        return LowRankSum(group, shapes, settings.powersgd_rank, world.device)
 
     makers: dict[str, SumMaker] = {
         "bf16": partial(BFloat16Sum, length=values, device=world.device),

@@ -26,6 +26,11 @@ LARGEST, MIDDLE = 7, 8
 ROUND_UP = 1 + 2**-8
 
 
+def ring_bytes(size: int, processes: int) -> int:
+    """What each process sends in an all-reduce of so many bytes: the least that any way of summing needs."""
+    return 2 * (processes - 1) * size // processes
+
+
 class Sum(ABC):
     """Adds a vector up over hosts; may remember something between two sums."""
 
@@ -48,19 +53,6 @@ class Sum(ABC):
         """Bytes handed over to be sent since this was last asked."""
         taken, self._bytes = self._bytes, 0
         return taken
-
-
-class PlainSum(Sum):
-    """A sum in the vector's own precision."""
-
-    def __init__(self, group: dist.ProcessGroup) -> None:
-        super().__init__()
-        self._group = group
-
-    def sum_(self, vector: Tensor) -> None:
-        hosts = self._group.size()
-        self._bytes += 2 * (hosts - 1) * vector.nbytes // hosts
-        dist.all_reduce(vector, group=self._group)
 
 
 class TwoHalves(Sum):
@@ -169,9 +161,9 @@ class FourBitSum(TwoHalves):
 class LowRankSum(Sum):
     """PyTorch's PowerSGD: every matrix travels as two factors of a few columns, with error feedback."""
 
-    def __init__(self, group: dist.ProcessGroup, shapes: Sequence[torch.Size], rank: int) -> None:
+    def __init__(self, group: dist.ProcessGroup, shapes: Sequence[torch.Size], rank: int, device: torch.device) -> None:
         super().__init__()
-        self._shapes = shapes
+        self._shapes, self._device = shapes, device
         self._hosts = group.size()
         self._state: Any = PowerSGDState(
             group,
@@ -192,7 +184,7 @@ class LowRankSum(Sum):
         before = self._state.total_numel_after_compression
         vector.copy_(powerSGD_hook(self._state, cast(GradBucket, bucket)).wait())
         sent = self._state.total_numel_after_compression - before or len(vector)
-        self._bytes += 2 * (self._hosts - 1) * sent * vector.element_size() // self._hosts
+        self._bytes += ring_bytes(sent * vector.element_size(), self._hosts)
         # The hook's result is a mean.
         vector *= self._hosts
 
@@ -207,7 +199,7 @@ class LowRankSum(Sum):
         state = self._state
         for name, memory in (("errors", state.error_dict), ("p", state.p_memory_dict), ("q", state.q_memory_dict)):
             if name in tensors:
-                memory[0] = tensors[name]
+                memory[0] = tensors[name].to(self._device)
         state.iter = int(tensors["steps"])
 
 

@@ -16,7 +16,7 @@ from torch.distributed.distributed_c10d import PrefixStore, _set_pg_timeout
 
 from tandem.cluster.launchers import expected_hosts, place, rendezvous
 from tandem.cluster.network import Interface, host_identity, host_name, interface_named, interface_towards
-from tandem.cluster.rollcall import Deadline, Presence, call_roll, open_store
+from tandem.cluster.rollcall import Deadline, Presence, call_roll, open_store, start_together
 from tandem.cluster.version import package_version
 from tandem.config import ClusterConfig
 from tandem.errors import SaidElsewhereError, TandemError
@@ -152,6 +152,12 @@ def joined_world(settings: ClusterConfig | None = None) -> Iterator[World]:
     world = _join(settings or ClusterConfig(), device)
     try:
         yield world
+    except RuntimeError as error:
+        if not is_lost_peer(error):
+            raise
+        raise TandemError(
+            "lost the connection to another process; see what it said, then start again to go on"
+        ) from error
     finally:
         dist.destroy_process_group()
 
@@ -159,18 +165,21 @@ def joined_world(settings: ClusterConfig | None = None) -> Iterator[World]:
 def _join(settings: ClusterConfig, device: torch.device) -> World:
     """Meet the others, choose the interface, connect."""
     meeting, mine, deadline = rendezvous(), place(), Deadline(settings.join_seconds)
-    store = open_store(meeting, mine, deadline)
+    store, address = open_store(meeting, mine, deadline)
     me = Presence(
         mine.rank,
         host_name(),
         host_identity(),
-        interface_towards(meeting.addresses[0]).address,
+        interface_towards(address).address,
         package_version(),
     )
     roll = call_roll(store, me, mine.size, deadline, expected_hosts())
-    interface = _choose_interface(settings, me, roll, meeting.addresses[0])
-    for variable in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):
-        os.environ[variable] = interface.name
+    interface, fault = _choose_interface(settings, me, roll, address)
+    start_together(store, mine.rank, mine.size, fault, deadline)
+    assert interface is not None
+    os.environ["GLOO_SOCKET_IFNAME"] = interface.name
+    # NCCL takes names for beginnings of names, unless told otherwise; what the user has set there stays.
+    os.environ.setdefault("NCCL_SOCKET_IFNAME", f"={interface.name}")
     try:
         dist.init_process_group(
             "nccl" if device.type == "cuda" else "gloo",
@@ -190,22 +199,27 @@ def _join(settings: ClusterConfig, device: torch.device) -> World:
     return _placed_on_hosts(World(mine.rank, mine.size, device, interface=interface), roll)
 
 
-def _choose_interface(settings: ClusterConfig, me: Presence, roll: list[Presence], meeting: str) -> Interface:
-    """What the user says, or the interface on the route to the other hosts."""
+def _choose_interface(
+    settings: ClusterConfig, me: Presence, roll: list[Presence], meeting: str
+) -> tuple[Interface | None, TandemError | None]:
+    """What the user says, or the interface on the route to the other hosts; or what is wrong with it."""
     elsewhere = [presence for presence in roll if presence.identity != me.identity]
     # Seen from the meeting place's own host its name may stand for the loopback: that address is of no use to others.
     outside = [presence for presence in elsewhere if not Interface("", presence.address).local]
     chosen = settings.interface or os.environ.get("GLOO_SOCKET_IFNAME")
-    if chosen is not None:
-        interface = interface_named(chosen)
-    else:
-        interface = interface_towards(outside[0].address if outside else meeting)
+    try:
+        if chosen is not None:
+            interface = interface_named(chosen)
+        else:
+            interface = interface_towards(outside[0].address if outside else meeting)
+    except TandemError as error:
+        return None, error
     if outside and interface.local:
-        raise TandemError(
+        return None, TandemError(
             f"cluster.interface: {interface.name} of {me.host} leads to no other host; leave it empty, or name one "
             f"that reaches {outside[0].host}"
         )
-    return interface
+    return interface, None
 
 
 def _placed_on_hosts(world: World, roll: list[Presence]) -> World:

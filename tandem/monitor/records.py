@@ -75,7 +75,7 @@ class Progressed(Record):
     exchanged_bytes: int
     """Sent by this process for the exchange, by calculation."""
     network_sent_bytes: int
-    """Seen on this host's network card, whoever sent them; likewise received."""
+    """Seen on the interface between processes (the loopback, if all are on one host), whoever sent them."""
     network_received_bytes: int
     seconds: dict[str, float]
 

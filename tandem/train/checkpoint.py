@@ -162,6 +162,12 @@ def remove(directory: Path) -> None:
     shutil.rmtree(doomed)
 
 
+def remove_leftovers(parent: Path) -> None:
+    """Clear away what a killed process was writing or removing."""
+    for leftover in (*parent.glob(f"{HIDDEN}step-*.writing"), *parent.glob(f"{HIDDEN}step-*.removing")):
+        shutil.rmtree(leftover)
+
+
 def _digest(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

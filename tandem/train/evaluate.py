@@ -82,7 +82,8 @@ def evaluate_run(
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Evaluated:
     """Measure a checkpoint of a run, with all the processes that were started."""
-    with joined_world() as world:
+    with joined_world(run.config.cluster) as world:
+        world.check_same("the checkpoint", f"{checkpoint.step} {checkpoint.state['files']}")
         model = load_model(checkpoint, run.config.model, run.tokenizer().vocab_size, world.device)
         return evaluate(model, corpus, run.config, world, split=split, step=checkpoint.step, progress=progress)
 

@@ -24,9 +24,10 @@ from tandem.train.batches import Batches, GlobalBatch
 from tandem.train.evaluate import evaluate
 from tandem.train.memory import HostMemory
 from tandem.train.plan import plan_exchange
+from tandem.train.run import RunPaths
 from tandem.train.sharing import share_state
 from tandem.train.shelf import Shelf, WritableShelf
-from tandem.train.state import BegunExchange, TrainState
+from tandem.train.state import TrainState
 from tandem.train.step import Stepper, StepResult
 
 FINISHED = "finished"
@@ -76,11 +77,13 @@ class Job:
         self.batches = Batches.of_run(config, corpus)
         self.state = TrainState.fresh(config, corpus.tokenizer.vocab_size, world.device)
         self._resume()
-        self.choice = plan_exchange(config, world, self.state, self.batches)
+        self.choice = plan_exchange(config, world, self.state, self.batches, RunPaths(directory))
         loss = TranslationLoss(self.state.model, config.optimizer.label_smoothing)
         exchange = make_exchange(self.choice.plan, config.exchange, loss, world, config.train.max_steps)
         self.stepper = Stepper(config, world, self.state, self.batches, self.clock, exchange)
-        self.memory = HostMemory(directory, world, self.choice.plan, config.checkpoint.keep_last)
+        self.memory = HostMemory(
+            directory, world, self.choice.plan, config.exchange, keep_last=config.checkpoint.keep_last
+        )
         self._recall()
         self.meter = TrafficMeter(None if world.interface is None else world.interface.name)
         self.tally = Tally()
@@ -101,13 +104,13 @@ class Job:
         share_state(self.world, self.state)
 
     def _recall(self) -> None:
-        """Take up what each host remembers for itself, and note the way of exchanging for the next session."""
-        plan, hosts = self.choice.plan, len(self.world.hosts)
-        forgetful = not self.memory.recall(self.state, self.stepper.exchange)
-        missing = int(self.world.total(forgetful)[0])
+        """Take up what each host remembers for itself."""
+        missing = self.memory.recall(self.state, self.stepper.exchange)
         if missing:
-            self.notice(f"{missing} of {hosts} hosts have no memory of {plan} at this step and begin with an empty one")
-        self.state.exchange = BegunExchange(plan.kind, plan.local_steps, hosts)
+            self.notice(
+                f"{missing} of {len(self.world.hosts)} hosts have no memory of {self.choice.plan} at this step; "
+                "all of them begin with an empty one"
+            )
 
     def begin(self) -> None:
         """Say what is about to happen."""

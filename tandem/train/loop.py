@@ -11,7 +11,7 @@ from types import FrameType
 from tandem.cluster.world import World, is_lost_peer, joined_world
 from tandem.config import Config, dump
 from tandem.corpus.prepared import PreparedCorpus
-from tandem.errors import TandemError
+from tandem.errors import SaidElsewhereError, TandemError
 from tandem.monitor.journal import Journal, Recorder, View
 from tandem.monitor.records import Ended
 from tandem.monitor.tensorboard import TensorBoardView
@@ -72,6 +72,9 @@ def _failures_recorded(job: Job) -> Iterator[None]:
         yield
     except NonFiniteGradientError as error:
         job.end(f"failed: {error}")
+        if not job.world.leads:
+            # Only the first process is sure to see the checkpoints, and to be heard.
+            raise SaidElsewhereError(str(error)) from error
         newest = job.shelf.newest_step()
         kept = "no checkpoint was saved yet" if newest is None else f"the checkpoint of step {newest:,} is untouched"
         raise NonFiniteGradientError(f"{error}; {kept}") from error
@@ -79,11 +82,9 @@ def _failures_recorded(job: Job) -> Iterator[None]:
         job.end(f"failed: {error}")
         raise
     except RuntimeError as error:
-        if not is_lost_peer(error):
-            raise
-        lost = "lost the connection to another process"
-        job.end(f"failed: {lost} ({error})")
-        raise TandemError(f"{lost}; see what it said, then start again to go on from the last checkpoint") from error
+        if is_lost_peer(error):
+            job.end(f"failed: lost the connection to another process ({error})")
+        raise
 
 
 def _check_everyone_has_work(config: Config, world: World) -> None:

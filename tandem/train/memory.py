@@ -16,10 +16,12 @@ from torch import Tensor
 from tandem.cluster.exchange import Exchange
 from tandem.cluster.strategies import Plan
 from tandem.cluster.world import World
+from tandem.config import ExchangeConfig
 from tandem.train.checkpoint import (
     OPTIMIZER_FILE,
     DamagedCheckpointError,
     read,
+    remove_leftovers,
     step_directories,
     step_name,
     step_of,
@@ -34,9 +36,16 @@ EXCHANGE_FILE = "exchange.safetensors"
 class HostMemory:
     """What this process's host remembers of a run, written and read by the host's first process."""
 
-    def __init__(self, run: Path, world: World, plan: Plan, keep_last: int) -> None:
+    def __init__(self, run: Path, world: World, plan: Plan, settings: ExchangeConfig, keep_last: int) -> None:
         self._directory = run / "hosts" / f"host-{world.host}"
-        self._world, self._plan, self._keep_last = world, plan, keep_last
+        self._world, self._keep_last = world, keep_last
+        # What a memory is of no use without.
+        self._facts = {
+            "exchange": str(plan),
+            "hosts": len(world.hosts),
+            "deltas": settings.deltas,
+            "powersgd_rank": settings.powersgd_rank,
+        }
 
     def keep(self, state: TrainState, exchange: Exchange) -> None:
         """Save what belongs to the checkpoint that is about to be written."""
@@ -44,30 +53,36 @@ class HostMemory:
         if not self._world.leads_host or not files:
             return
         step = state.progress.step
-        write(self._directory / step_name(step), files, {"numbers": {"progress": {"step": step}}, **self._facts()})
+        write(self._directory / step_name(step), files, {"numbers": {"progress": {"step": step}}, **self._facts})
         # One more than there are checkpoints: the one that this belongs to is not written yet.
         for directory in step_directories(self._directory)[: -self._keep_last - 1]:
             remove_checkpoint(directory)
 
-    def recall(self, state: TrainState, exchange: Exchange) -> bool:
-        """Take up what was saved with the checkpoint that the state comes from; whether nothing was missing."""
-        found = True
-        step = state.progress.step
-        if self._world.leads_host and self._files(state, exchange) and step:
+    def recall(self, state: TrainState, exchange: Exchange) -> int:
+        """Take up what was saved with the checkpoint that the state comes from, if all hosts can.
+
+        Some of it, such as momentum, must be the same on all hosts: where it is missing on one, all begin with an
+        empty memory. Returns the number of those hosts.
+        """
+        step, saved, missing = state.progress.step, {}, False
+        if self._world.leads_host:
+            remove_leftovers(self._directory)
             for directory in step_directories(self._directory):
-                # Of steps that the run has gone back from; it will come to them again.
+                # Of steps that the run has gone back from, or of another run before this one.
                 if step_of(directory) > step:
                     remove_checkpoint(directory)
-            saved = self._saved(step)
-            found = EXCHANGE_FILE in saved
-            if found:
-                exchange.restore(saved[EXCHANGE_FILE])
+            if step and self._files(state, exchange):
+                saved = self._saved(step)
+                missing = not saved
+        hosts_without = int(self._world.total(missing)[0])
+        if saved and not hosts_without:
+            exchange.restore(saved[EXCHANGE_FILE])
             if OPTIMIZER_FILE in saved:
                 state.restore_optimizer(saved[OPTIMIZER_FILE])
         if not exchange.shares_gradients(step):
             for tensor in state.optimizer_tensors().values():
                 self._world.pass_on_inside(tensor)
-        return found
+        return hosts_without
 
     def _files(self, state: TrainState, exchange: Exchange) -> dict[str, Mapping[str, Tensor]]:
         files: dict[str, Mapping[str, Tensor]] = {}
@@ -77,14 +92,11 @@ class HostMemory:
             files[OPTIMIZER_FILE] = state.optimizer_tensors()
         return files
 
-    def _facts(self) -> dict[str, object]:
-        return {"exchange": str(self._plan), "hosts": len(self._world.hosts)}
-
     def _saved(self, step: int) -> dict[str, dict[str, Tensor]]:
         """The files of a step; nothing, if they are missing, damaged, or of another way of exchanging."""
         directory = self._directory / step_name(step)
         with suppress(DamagedCheckpointError):
             saved = read(directory)
-            if all(saved.state.get(name) == value for name, value in self._facts().items()):
+            if all(saved.state.get(name) == value for name, value in self._facts.items()):
                 return {name: load_file(directory / name) for name in saved.state["files"]}
         return {}

@@ -6,6 +6,7 @@ tokenizer.model  its tokenizer, so that the run translates without the corpus
 checkpoints/     the newest states, to resume from
 best/            the best weights by dev BLEU
 averaged/        what `tandem average` made
+exchange.json    how the hosts' work is put together, where that was left to be found out
 hosts/           what each host remembers for itself
 journal/         each rank's records
 tensorboard/     event files
@@ -29,8 +30,10 @@ from tandem.errors import TandemError
 
 CONFIG_FILE = "config.yaml"
 RUN_FILE = "run.json"
+EXCHANGE_CHOICE_FILE = "exchange.json"
 LOCK_FILE = ".lock"
-# Settings that a continued run may change freely: they do not touch the steps already taken or still to come.
+# Settings that a continued run may change freely: they do not touch the steps already taken or still to come
+# (except that with local steps the last step of a run ends a round).
 # (What the corpus really holds is compared by digest.)
 FREE = ("corpus.", "train.max_steps", "train.log_every", "cluster.", "search.", "evaluation.", "checkpoint.")
 # Settings that no saved state survives a change of.
@@ -58,6 +61,10 @@ class RunPaths:
     @property
     def tensorboard_directory(self) -> Path:
         return self.directory / "tensorboard"
+
+    @property
+    def exchange_file(self) -> Path:
+        return self.directory / EXCHANGE_CHOICE_FILE
 
     @property
     def averaged_directory(self) -> Path:
@@ -107,17 +114,17 @@ def start(directory: Path, config: Config, corpus: PreparedCorpus, change: bool)
     if (directory / RUN_FILE).is_file():
         return _check_continuation(Run.open(directory), config, corpus, change)
     corpus.verify()
-    _replace(directory / TOKENIZER_FILE, (corpus.directory / TOKENIZER_FILE).read_bytes())
+    replace_file(directory / TOKENIZER_FILE, (corpus.directory / TOKENIZER_FILE).read_bytes())
     adopt(directory, config)
     facts = {"corpus": str(corpus.directory.resolve()), "corpus_digest": corpus.digest}
     # Written last: a directory with this file has all the others.
-    _replace(directory / RUN_FILE, (json.dumps(facts, indent=2) + "\n").encode())
+    replace_file(directory / RUN_FILE, (json.dumps(facts, indent=2) + "\n").encode())
     return []
 
 
 def adopt(directory: Path, config: Config) -> None:
     """Make these the settings of the run."""
-    _replace(directory / CONFIG_FILE, dump(config).encode())
+    replace_file(directory / CONFIG_FILE, dump(config).encode())
 
 
 def _check_continuation(run: Run, config: Config, corpus: PreparedCorpus, change: bool) -> list[str]:
@@ -142,7 +149,7 @@ def _check_continuation(run: Run, config: Config, corpus: PreparedCorpus, change
     return [str(difference) for difference in changed]
 
 
-def _replace(path: Path, content: bytes) -> None:
+def replace_file(path: Path, content: bytes) -> None:
     """Write a file so that a reader, or a power cut, finds the old or the new one whole."""
     temporary = path.with_name(f".{path.name}.writing")
     with temporary.open("wb") as file:

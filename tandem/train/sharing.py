@@ -6,7 +6,9 @@ exchanging makes them remember for themselves.
 
 from __future__ import annotations
 
+import hashlib
 import json
+from collections.abc import Mapping
 
 import torch
 import torch.distributed as dist
@@ -27,8 +29,8 @@ def share_state(world: World, state: TrainState) -> None:
     }
     message = {"numbers": state.numbers(), "tensors": described}
     told = json.loads(world.told(json.dumps(message).encode()))
-    if not told["numbers"]["progress"]["step"]:
-        # Before the first step every process has drawn the same weights from the seed.
+    if not world.agree(world.told(digest := _digest(tensors)) != digest):
+        # Before the first step every process has drawn the same weights from the seed, on the same kind of machine.
         return
     received: dict[str, dict[str, Tensor]] = {"model": {}, "optimizer": {}}
     for part, named in told["tensors"].items():
@@ -40,3 +42,11 @@ def share_state(world: World, state: TrainState) -> None:
             received[part][name] = tensor
     if not world.leads:
         state.restore(received["model"], received["optimizer"], told["numbers"])
+
+
+def _digest(tensors: Mapping[str, Mapping[str, Tensor]]) -> bytes:
+    digest = hashlib.sha256()
+    for named in tensors.values():
+        for name, tensor in named.items():
+            digest.update(name.encode() + tensor.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
+    return digest.digest()

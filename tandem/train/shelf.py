@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from itertools import islice
@@ -11,11 +10,11 @@ from pathlib import Path
 from tandem.config import CheckpointConfig
 from tandem.errors import TandemError
 from tandem.train.checkpoint import (
-    HIDDEN,
     Checkpoint,
     DamagedCheckpointError,
     read,
     remove,
+    remove_leftovers,
     save,
     save_weights,
     step_directories,
@@ -78,8 +77,7 @@ class WritableShelf(Shelf):
         super().__init__(run)
         self._config = config
         for directory in (self.last_directory, self.best_directory):
-            for leftover in (*directory.glob(f"{HIDDEN}step-*.writing"), *directory.glob(f"{HIDDEN}step-*.removing")):
-                shutil.rmtree(leftover)
+            remove_leftovers(directory)
 
     def go_back_to(self, step: int) -> None:
         """Put away what is newer than the step a run continues from, or it would pass for the newest or the best.

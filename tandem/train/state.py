@@ -32,15 +32,6 @@ class Progress:
             self.evaluations_without_gain += 1
 
 
-@dataclass(frozen=True)
-class BegunExchange:
-    """The way of exchanging that the run has been using, so that a later session does not choose anew."""
-
-    kind: str
-    local_steps: int
-    hosts: int
-
-
 @dataclass
 class TrainState:
     """Weights, optimizer, loss scale and progress; randomness needs no state, it follows from seed and step."""
@@ -49,7 +40,6 @@ class TrainState:
     optimizer: torch.optim.Optimizer
     scaler: torch.amp.GradScaler
     progress: Progress = field(default_factory=Progress)
-    exchange: BegunExchange | None = None
 
     @classmethod
     def fresh(cls, config: Config, vocab_size: int, device: torch.device) -> TrainState:
@@ -80,11 +70,7 @@ class TrainState:
 
     def numbers(self) -> dict[str, Any]:
         """What is not a tensor, ready for JSON."""
-        return {
-            "progress": asdict(self.progress),
-            "scaler": self.scaler.state_dict(),
-            "exchange": None if self.exchange is None else asdict(self.exchange),
-        }
+        return {"progress": asdict(self.progress), "scaler": self.scaler.state_dict()}
 
     def restore(self, model: dict[str, Tensor], optimizer: dict[str, Tensor], numbers: dict[str, Any]) -> None:
         """Become the state that was saved."""
@@ -94,8 +80,6 @@ class TrainState:
         if numbers["scaler"] and self.scaler.is_enabled():
             self.scaler.load_state_dict(numbers["scaler"])
         self.progress = Progress(**numbers["progress"])
-        begun = numbers.get("exchange")
-        self.exchange = None if begun is None else BegunExchange(**begun)
 
     def restore_optimizer(self, optimizer: dict[str, Tensor]) -> None:
         """Take up Adam's means."""

@@ -70,7 +70,8 @@ class Stepper:
         with self.clock.measure("optimizer"):
             rate = learning_rate(self.config, batch.step)
             norm = self._update(batch.step, rate)
-        self._stop_if_any_host_failed(batch.step)
+        with self.clock.measure("waiting"):
+            self._stop_if_any_host_failed(batch.step)
         self.clock.exchanged(self.exchange.after_update(batch.step))
         self.state.progress.step = batch.step
         self.state.progress.target_tokens += batch.target_tokens
@@ -93,8 +94,9 @@ class Stepper:
                     objective, nll = self.exchange.module(source_BS, target_BT)
                     self.state.scaler.scale(objective / tokens).backward()
                 total += torch.stack([objective.detach(), nll])
-                exposure = self.exchange.after_backward(batch.step) if last else None
-            self.clock.exchanged(exposure, inside="compute")
+                exposures = self.exchange.after_backward(batch.step) if last else []
+            for exposure in exposures:
+                self.clock.exchanged(exposure, inside="compute")
         objective_sum, nll_sum = total.tolist()
         return objective_sum, nll_sum
 
@@ -131,5 +133,5 @@ class Stepper:
         else:
             failed = self.exchange.settles(step) and self.world.agree(self._failure is not None)
         if failed:
-            elsewhere = "the gradient of another host was not finite; its message says more"
+            elsewhere = "the gradient of another host was not finite; its journal says more"
             raise self._failure or NonFiniteGradientError(f"step {step}: {elsewhere}")

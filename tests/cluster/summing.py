@@ -16,7 +16,7 @@ import torch.distributed as dist
 from safetensors.torch import load, load_file, save, save_file
 from torch import Tensor
 
-from tandem.cluster.sums import BFloat16Sum, FourBitSum, LowRankSum, PlainSum, Sum
+from tandem.cluster.sums import BFloat16Sum, FourBitSum, LowRankSum, Sum
 
 HOSTS = (2, 3, 4)
 # One value, less and more than a stretch under one scale, a whole number of stretches for every number of hosts.
@@ -75,8 +75,7 @@ def makers(length: int) -> dict[str, Callable[[], Sum]]:
     return {
         "bf16": lambda: BFloat16Sum(group(), length, CPU),
         "int4": lambda: FourBitSum(group(), length, CPU),
-        "powersgd": lambda: LowRankSum(group(), SHAPES, RANK),
-        "plain": lambda: PlainSum(group()),
+        "powersgd": lambda: LowRankSum(group(), SHAPES, RANK, CPU),
     }
 
 
@@ -90,7 +89,7 @@ def single_sums(host: int) -> dict[str, Tensor]:
     """One sum with nothing remembered, of every length, and the bytes that it took."""
     found = {}
     for length in LENGTHS:
-        for name in ("bf16", "int4", "plain"):
+        for name in ("bf16", "int4"):
             adder = makers(length)[name]()
             found[f"{name}.{length}"] = summed(adder, vector(length, host))
             found[f"{name}.{length}.bytes"] = torch.tensor([adder.take_bytes(), adder.take_bytes()])
@@ -114,7 +113,7 @@ def low_rank_sums(host: int) -> dict[str, Tensor]:
     exact = makers(0)["powersgd"]()
     found = {"powersgd.rank_one": torch.stack([summed(exact, rank_one(host)) for _ in range(6)])}
     for rank in (1, 2, RANK):
-        forgiving = LowRankSum(group(), SHAPES, rank)
+        forgiving = LowRankSum(group(), SHAPES, rank, CPU)
         found[f"powersgd.zeros.rank_{rank}"] = torch.stack(
             [summed(forgiving, torch.zeros(MATRIX_VALUES)) for _ in range(4)]
         )

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from tandem.cluster.launchers import Place, Rendezvous, expected_hosts, parse_hosts, place, rendezvous
+from tandem.cluster.launchers import (
+    NO_PROCESS_BESIDE_MPIRUN,
+    Place,
+    Rendezvous,
+    expected_hosts,
+    parse_hosts,
+    place,
+    rendezvous,
+)
 from tandem.errors import TandemError
 
 Environment = dict[str, str]
@@ -17,6 +25,7 @@ TORCHRUN = {
     "LOCAL_RANK": "1",
     "LOCAL_WORLD_SIZE": "2",
     "GROUP_RANK": "1",
+    "GROUP_WORLD_SIZE": "2",
     "MASTER_ADDR": "vm1",
     "MASTER_PORT": "29400",
     "TORCHELASTIC_USE_AGENT_STORE": "True",
@@ -110,12 +119,17 @@ def test_half_a_place_is_an_error(environment: Environment, message: str) -> Non
         pytest.param(
             OPEN_MPI,
             # 638386177 >> 16 = 9741: all jobs of one mpirun share what lies above the lowest 16 bits.
-            Rendezvous(("10.0.0.5", "192.168.1.5"), 29500 + 741, rank_serves=False),
+            Rendezvous(("10.0.0.5", "192.168.1.5"), 29500 + 741, here=False, remedy=NO_PROCESS_BESIDE_MPIRUN),
             id="mpirun",
         ),
         pytest.param(
+            {**OPEN_MPI, "OMPI_MCA_orte_local_daemon_uri": OPEN_MPI["OMPI_MCA_orte_hnp_uri"]},
+            Rendezvous(("10.0.0.5", "192.168.1.5"), 29500 + 741, here=True, remedy=NO_PROCESS_BESIDE_MPIRUN),
+            id="mpirun on its own host",
+        ),
+        pytest.param(
             {**OPEN_MPI, "MASTER_PORT": "4444"},
-            Rendezvous(("10.0.0.5", "192.168.1.5"), 4444, rank_serves=False),
+            Rendezvous(("10.0.0.5", "192.168.1.5"), 4444, here=False, remedy=NO_PROCESS_BESIDE_MPIRUN),
             id="mpirun with a port",
         ),
         pytest.param(
@@ -151,6 +165,7 @@ def test_a_rendezvous_that_nobody_told_is_an_error(environment: Environment, mes
     [
         pytest.param({}, [], id="nobody"),
         pytest.param(TORCHRUN, ["node 0", "node 0", "node 1", "node 1"], id="torchrun"),
+        pytest.param({**TORCHRUN, "GROUP_WORLD_SIZE": "3"}, [], id="torchrun on nodes that differ"),
         pytest.param(BY_HAND, [], id="by hand"),
         pytest.param(OPEN_MPI, [], id="mpirun"),
         pytest.param(SLURM, ["vm1", "vm1", "vm2", "vm2", "login"], id="srun"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tandem.cluster.probe import Link
-from tandem.cluster.strategies import HIDDEN_SLOW_DOWN, MOST_LOCAL_STEPS, Circumstances, Plan, choose
+from tandem.cluster.strategies import HIDDEN_SLOW_DOWN, MOST_LOCAL_STEPS, ROUND_TRIPS, Circumstances, Plan, choose
 from tandem.config import ExchangeConfig
 
 MBIT = 1e6 / 8
@@ -98,7 +98,7 @@ def test_four_bits_cost_their_coding() -> None:
 
 def test_latency_counts_in_every_exchange() -> None:
     assert seen(1_000, 1.0, latency=0.25).slow_down(Plan("bf16")) == pytest.approx(
-        seen(1_000, 1.0).slow_down(Plan("bf16")) + 0.25
+        seen(1_000, 1.0).slow_down(Plan("bf16")) + 0.25 * ROUND_TRIPS["bf16"]
     )
 
 

@@ -98,13 +98,7 @@ def test_bfloat16_keeps_eight_bits(by_host: list[dict[str, Tensor]], length: int
     assert (error > 0).any()
 
 
-@pytest.mark.parametrize("length", LENGTHS)
-def test_a_plain_sum_is_a_sum(by_host: list[dict[str, Tensor]], length: int) -> None:
-    vectors = torch.stack([vector(length, host) for host in range(len(by_host))]).double()
-    torch.testing.assert_close(by_host[0][f"plain.{length}"].double(), vectors.sum(0), rtol=1e-5, atol=1e-5)
-
-
-@pytest.mark.parametrize(("kind", "bytes_a_value"), [("int4", 0.5 + 2 / 256), ("bf16", 2), ("plain", 4)])
+@pytest.mark.parametrize(("kind", "bytes_a_value"), [("int4", 0.5 + 2 / 256), ("bf16", 2)])
 def test_bytes_are_those_of_a_ring(by_host: list[dict[str, Tensor]], kind: str, bytes_a_value: float) -> None:
     hosts = len(by_host)
     for own in by_host:
@@ -213,7 +207,7 @@ def test_what_low_rank_loses_comes_later(by_host: list[dict[str, Tensor]]) -> No
             assert (mean - exact).norm() < 0.15 * exact.norm()
 
 
-@pytest.mark.parametrize("kind", ["bf16", "int4", "powersgd", "plain"])
+@pytest.mark.parametrize("kind", ["bf16", "int4", "powersgd"])
 def test_whoever_takes_over_the_memory_goes_on_the_same(by_host: list[dict[str, Tensor]], kind: str) -> None:
     remembers = kind in ("int4", "powersgd")
     for own in by_host:

@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from tandem.monitor.console import ConsoleView, ended_line, evaluation_lines, literal
-from tandem.monitor.records import Ended, Evaluated, Noticed, Progressed, Record, Sample, Saved, Started
+from tandem.monitor.records import Ended, Evaluated, Noticed, Planned, Progressed, Record, Sample, Saved, Started
 from tests.monitor.made import made
 
 STARTED = made(
@@ -115,6 +115,18 @@ def test_plain_lines_where_there_is_no_terminal() -> None:
         "finished at step 5,000; best dev BLEU 34.57 at step 4,500\n",
     ]:
         assert expected in output
+
+
+def test_the_way_of_exchanging_is_said_with_its_reason() -> None:
+    reason = "int4: the hosts send [each other] 100 Mbit/s"
+    assert shown(made(Planned, step=0, exchange="int4", reason=reason)) == f"exchange: {reason}\n"
+
+
+@pytest.mark.parametrize(("hosts", "lines"), [(["vm1"], 0), (["vm1", "vm2"], 1)])
+def test_several_hosts_are_named(hosts: list[str], lines: int) -> None:
+    output = shown(made(Started, host="vm1", hosts=hosts, interface="eth1", address="10.0.0.1"))
+    assert output.count("2 hosts: vm1, vm2; vm1 speaks over eth1 (10.0.0.1)\n") == lines
+    assert ("hosts" in output) is bool(lines)
 
 
 def test_each_stretch_of_steps_is_a_line_of_its_own() -> None:

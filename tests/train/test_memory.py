@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -13,12 +14,13 @@ from torch import Tensor
 from tandem.cluster.exchange import Exchange, Exposure
 from tandem.cluster.strategies import Plan
 from tandem.cluster.world import World
-from tandem.config import Config
+from tandem.config import Config, ExchangeConfig
 from tandem.train.memory import EXCHANGE_FILE, HostMemory
 from tandem.train.state import TrainState
 
 ALONE = World(0, 1, torch.device("cpu"))
 INT4 = Plan("int4")
+SETTINGS = ExchangeConfig()
 
 
 class Remembering(Exchange):
@@ -66,11 +68,12 @@ def recalled(memory: HostMemory, state: TrainState, step: int) -> float | None:
     """The number that is recalled with the checkpoint of a step, if there is any."""
     state.progress.step = step
     exchange = Remembering()
-    return float(exchange.number) if memory.recall(state, exchange) else None
+    hosts_without = memory.recall(state, exchange)
+    return None if hosts_without else float(exchange.number)
 
 
 def test_each_checkpoint_has_its_own_memory(state: TrainState, tmp_path: Path) -> None:
-    memory = HostMemory(tmp_path, ALONE, INT4, keep_last=2)
+    memory = HostMemory(tmp_path, ALONE, INT4, SETTINGS, keep_last=2)
     keep(memory, state, 4, 8)
     assert recalled(memory, state, 8) == 8
     assert recalled(memory, state, 4) == 4
@@ -79,19 +82,19 @@ def test_each_checkpoint_has_its_own_memory(state: TrainState, tmp_path: Path) -
 
 
 def test_before_the_first_step_there_is_nothing_to_miss(state: TrainState, tmp_path: Path) -> None:
-    assert recalled(HostMemory(tmp_path, ALONE, INT4, keep_last=2), state, 0) == 0
+    assert recalled(HostMemory(tmp_path, ALONE, INT4, SETTINGS, keep_last=2), state, 0) == 0
 
 
 def test_whoever_remembers_nothing_keeps_and_misses_nothing(state: TrainState, tmp_path: Path) -> None:
-    memory = HostMemory(tmp_path, ALONE, Plan("bf16"), keep_last=2)
+    memory = HostMemory(tmp_path, ALONE, Plan("bf16"), SETTINGS, keep_last=2)
     state.progress.step = 4
     memory.keep(state, Forgetful())
     assert list(tmp_path.iterdir()) == []
-    assert memory.recall(state, Forgetful())
+    assert memory.recall(state, Forgetful()) == 0
 
 
 def test_old_memories_go(state: TrainState, tmp_path: Path) -> None:
-    keep(HostMemory(tmp_path, ALONE, INT4, keep_last=2), state, *range(4, 40, 4))
+    keep(HostMemory(tmp_path, ALONE, INT4, SETTINGS, keep_last=2), state, *range(4, 40, 4))
     kept = sorted(path.name for path in (tmp_path / "hosts/host-0").iterdir())
     assert kept[-2:] == ["step-00000032", "step-00000036"]
     assert len(kept) <= 3
@@ -100,25 +103,41 @@ def test_old_memories_go(state: TrainState, tmp_path: Path) -> None:
 @pytest.mark.parametrize("keep_last", [1, 2])
 def test_a_kill_between_memory_and_checkpoint_loses_nothing(keep_last: int, state: TrainState, tmp_path: Path) -> None:
     """The memory of step 8 is written before its checkpoint: until that is whole, the run goes on from step 4."""
-    memory = HostMemory(tmp_path, ALONE, INT4, keep_last=keep_last)
+    memory = HostMemory(tmp_path, ALONE, INT4, SETTINGS, keep_last=keep_last)
     keep(memory, state, 4, 8)
     assert recalled(memory, state, 4) == 4
 
 
 @pytest.mark.parametrize("plan", [Plan("powersgd"), Plan("diloco", 16)])
 def test_the_memory_of_another_way_is_of_no_use(plan: Plan, state: TrainState, tmp_path: Path) -> None:
-    keep(HostMemory(tmp_path, ALONE, INT4, keep_last=2), state, 4)
-    assert recalled(HostMemory(tmp_path, ALONE, plan, keep_last=2), state, 4) is None
+    keep(HostMemory(tmp_path, ALONE, INT4, SETTINGS, keep_last=2), state, 4)
+    assert recalled(HostMemory(tmp_path, ALONE, plan, SETTINGS, keep_last=2), state, 4) is None
 
 
 def test_nor_is_that_among_another_number_of_hosts(state: TrainState, tmp_path: Path) -> None:
-    keep(HostMemory(tmp_path, ALONE, INT4, keep_last=2), state, 4)
-    two_hosts = World(0, 2, ALONE.device, hosts=((0,), (1,)), host_names=("a", "b"))
-    assert recalled(HostMemory(tmp_path, two_hosts, INT4, keep_last=2), state, 4) is None
+    keep(HostMemory(tmp_path, ALONE, INT4, SETTINGS, keep_last=2), state, 4)
+    # The second host is only spoken of: nobody could answer for it here.
+    two_hosts = World(0, 1, ALONE.device, hosts=((0,), (1,)), host_names=("a", "b"))
+    assert recalled(HostMemory(tmp_path, two_hosts, INT4, SETTINGS, keep_last=2), state, 4) is None
+
+
+@pytest.mark.parametrize("setting", [{"deltas": "bf16"}, {"powersgd_rank": 8}])
+def test_nor_is_that_of_other_settings(setting: dict[str, Any], state: TrainState, tmp_path: Path) -> None:
+    keep(HostMemory(tmp_path, ALONE, INT4, SETTINGS, keep_last=2), state, 4)
+    other = SETTINGS.model_copy(update=setting)
+    assert recalled(HostMemory(tmp_path, ALONE, INT4, other, keep_last=2), state, 4) is None
+
+
+def test_the_memories_of_a_run_that_was_deleted_go(state: TrainState, tmp_path: Path) -> None:
+    memory = HostMemory(tmp_path, ALONE, INT4, SETTINGS, keep_last=1)
+    keep(memory, state, 9000, 9500)
+    assert recalled(memory, state, 0) == 0
+    keep(memory, state, 4)
+    assert recalled(memory, state, 4) == 4
 
 
 def test_nor_is_a_damaged_one(state: TrainState, tmp_path: Path) -> None:
-    memory = HostMemory(tmp_path, ALONE, INT4, keep_last=2)
+    memory = HostMemory(tmp_path, ALONE, INT4, SETTINGS, keep_last=2)
     keep(memory, state, 4)
     file = tmp_path / "hosts/host-0/step-00000004" / EXCHANGE_FILE
     content = bytearray(file.read_bytes())
