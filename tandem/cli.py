@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Iterator
 from itertools import islice
@@ -46,6 +47,8 @@ CheckpointChoice = Annotated[str, typer.Option(help="best, last, averaged, or a 
 
 def main() -> None:
     """Run the command line; a fault of the user's becomes one message and exit code 2."""
+    # PyTorch's network layer warns at length of what Tandem says in a line, or what is no fault at all.
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     try:
         app()
     except SaidElsewhereError:

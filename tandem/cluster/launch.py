@@ -86,7 +86,7 @@ async def _launch(order: Launch) -> int:
             port=port,
             arguments=list(order.arguments),
             join_seconds=order.join_seconds,
-            environment={**forwarded, HOSTS_VARIABLE: hosts_text, "TORCH_CPP_LOG_LEVEL": "ERROR"},
+            environment={**forwarded, HOSTS_VARIABLE: hosts_text},
         )
         for node, host in enumerate(order.hosts)
     ]

@@ -91,7 +91,7 @@ def start_together(store: Store, rank: int, size: int, fault: TandemError | None
         store.wait(ready, timedelta(seconds=max(deadline.left, LOOK_SECONDS)))
         faulty = any(store.get(key) for key in ready)
         store.set(_key(rank, "gone"), "")
-        if faulty and fault is not None:
+        if faulty:
             _let_others_go(store, [_key(other, "gone") for other in range(size)])
     except DistError as error:
         raise fault or TandemError("a process has ended before all could start; its message says why") from error

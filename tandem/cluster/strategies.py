@@ -18,6 +18,8 @@ from tandem.config import ExchangeConfig
 
 # A strategy is hidden if it makes a step at most this much longer.
 HIDDEN_SLOW_DOWN = 1.10
+# Local steps cost quality (docs/slow-networks.md): four bits in every step are preferred up to this slow-down.
+WORTH_QUALITY_SLOW_DOWN = 1.5
 # More local steps than this between two exchanges were never shown to keep the quality.
 MOST_LOCAL_STEPS = 128
 # Bytes for a value of float32 in each number format; four bits share a scale of 16 bits among many values.
@@ -82,11 +84,11 @@ class Choice:
 
 
 def choose(settings: ExchangeConfig, seen: Circumstances) -> Choice:
-    """The mildest plan whose cost stays hidden; if none does, the one that costs least."""
+    """The mildest plan whose cost stays hidden, or is worth the quality; if there is none, the one that costs least."""
     weighed: dict[Plan, float] = {}
     for plan in _from_mild_to_strong(settings, seen.remembers):
         weighed[plan] = seen.slow_down(plan)
-        if weighed[plan] <= HIDDEN_SLOW_DOWN:
+        if weighed[plan] <= (WORTH_QUALITY_SLOW_DOWN if plan.kind == "int4" else HIDDEN_SLOW_DOWN):
             break
     chosen = min(weighed, key=lambda plan: (weighed[plan] > HIDDEN_SLOW_DOWN, weighed[plan]))
     mildest = next(iter(weighed))
@@ -96,6 +98,8 @@ def choose(settings: ExchangeConfig, seen: Circumstances) -> Choice:
     )
     if chosen != mildest:
         reason += f", this {weighed[chosen]:.2f} times"
+    if chosen.kind == "diloco":
+        reason += "; it costs some quality (docs/slow-networks.md)"
     return Choice(chosen, reason, {str(plan): slow_down for plan, slow_down in weighed.items()})
 
 

@@ -20,15 +20,15 @@ class Clock:
     """Adds up wall-clock seconds by part; what no part claims is `other`, so the parts always make the whole.
 
     `communication` is what of the exchange was not hidden behind compute, and `waiting` what of that was spent on
-    a slower peer, before it had anything to exchange. On exchanges where nobody looked, waiting is taken to be the
-    mean of those where somebody did, as far as the exchange lasted that long.
+    a slower peer, before it had anything to exchange. On exchanges where nobody looked, waiting is estimated from
+    those where somebody did: their mean wait, or their share of waiting, whichever is more.
     """
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._blocks: list[tuple[Part, Instant, Instant]] = []
         self._exposures: list[tuple[Part | None, Exposure]] = []
-        self._mean_wait = 0.0
+        self._mean_wait, self._wait_share = 0.0, 0.0
         self._lap_start = time.perf_counter()
 
     @contextmanager
@@ -57,12 +57,22 @@ class Clock:
         return seconds
 
     def _split_exposures(self, seconds: dict[str, float]) -> None:
-        waits = [seconds_between(seen.ready, seen.met) for _, seen in self._exposures if seen.met is not None]
-        if waits:
-            self._mean_wait = sum(waits) / len(waits)
+        looked = [
+            (seconds_between(seen.ready, seen.met), seconds_between(seen.ready, seen.done))
+            for _, seen in self._exposures
+            if seen.met is not None
+        ]
+        if looked:
+            waits, lasted = (sum(column) for column in zip(*looked, strict=True))
+            self._mean_wait, self._wait_share = waits / len(looked), waits / lasted if lasted else 0.0
         for part, seen in self._exposures:
             exposed = seconds_between(seen.ready, seen.done)
-            wait = min(exposed, self._mean_wait) if seen.met is None else seconds_between(seen.ready, seen.met)
+            if seen.met is not None:
+                wait = seconds_between(seen.ready, seen.met)
+            else:
+                # Where backward hides most of the exchange, what is left is mostly waiting: the mean says so. Where
+                # it hides nothing, a long exchange is long on both counts: the share says so.
+                wait = min(exposed, max(self._mean_wait, exposed * self._wait_share))
             seconds["waiting"] += wait
             seconds["communication"] += exposed - wait
             if part is not None:

@@ -173,7 +173,7 @@ class Job:
 
     def log(self) -> None:
         """Record the steps since the last time."""
-        with self.clock.measure("communication"):
+        with self.clock.measure("waiting"):
             objective, nll = self.world.total(self.tally.objective, self.tally.nll)
         seconds, traffic = self.clock.lap(), self.meter.lap()
         training_seconds = sum(seconds.values()) - seconds["evaluation"] - seconds["checkpoint"]
@@ -229,7 +229,8 @@ class Job:
         if not self.stepper.exchange.settles(progress.step):
             return None
         wish = self.stop_signal
-        with self.clock.measure("communication"):
+        # A few bytes: whatever time it takes is spent on somebody who is not here yet.
+        with self.clock.measure("waiting"):
             asked = self.world.agree(wish is not None)
         if wish is not None:
             self.notice(f"{wish}: saving and stopping; once more to stop at once")

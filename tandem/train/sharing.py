@@ -48,5 +48,5 @@ def _digest(tensors: Mapping[str, Mapping[str, Tensor]]) -> bytes:
     digest = hashlib.sha256()
     for named in tensors.values():
         for name, tensor in named.items():
-            digest.update(name.encode() + tensor.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
+            digest.update(name.encode() + tensor.detach().cpu().numpy().tobytes())
     return digest.digest()
