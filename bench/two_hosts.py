@@ -43,7 +43,7 @@ REAL_CAPPED, REAL_FREE = 30.0, 1.8
 # Log lines come this often; a multiple of it is a whole number of rounds of local steps.
 STEPS_A_LINE = 16
 # The first line holds the first passes through everything, which are slower.
-LINES, LINES_LEFT_OUT = 3, 1
+LINES, LINES_LEFT_OUT = 2, 1
 PORT = 29533
 # How much of a processor the slowed process gets.
 SLOWED_SHARE = 0.5
