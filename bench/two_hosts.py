@@ -138,7 +138,13 @@ class Bench:
 
     @contextmanager
     def _training(self, way: str, run: Path, slow: bool) -> Iterator[None]:
-        settings = [f"exchange.kind={way}", f"train.log_every={STEPS_A_LINE}", "train.max_steps=100000"]
+        # Local steps are measured without their start, which is a matter of the first few thousand steps.
+        settings = [
+            f"exchange.kind={way}",
+            "exchange.start_steps=0",
+            f"train.log_every={STEPS_A_LINE}",
+            "train.max_steps=100000",
+        ]
         command = [sys.executable, "-m", "tandem", "train", "small", *settings]
         command += ["--corpus", str(self._corpus.resolve()), "--run", str(run.resolve())]
         with ExitStack() as stack:

@@ -153,6 +153,7 @@ def launch(
     from tandem.cluster.launch import launch as launch_on_hosts
     from tandem.cluster.launchers import parse_hosts
 
+    _check_command(arguments)
     order = Launch(
         hosts=[Host(name, processes) for name, processes in parse_hosts(hosts)],
         arguments=arguments,
@@ -277,6 +278,19 @@ def list_presets() -> None:
     from tandem.config import presets
 
     print("\n".join(presets()))
+
+
+def _check_command(arguments: list[str]) -> None:
+    """Find here, and once, what every process would find wrong with its command line or settings."""
+    from tandem.config import load
+
+    group = typer.main.get_group(app)
+    context = group.make_context("tandem", list(arguments))
+    name, command, rest = group.resolve_command(context, list(arguments))
+    assert command is not None, "resolving fails otherwise"
+    given = command.make_context(name, rest, parent=context).params
+    if name == "train":
+        load(given["config"], given["overrides"] or [])
 
 
 def _open_run(directory: Path, overrides: list[str] | None) -> Run:

@@ -123,8 +123,8 @@ class ExchangeConfig(Section):
     """For powersgd: columns of the two factors that stand for a gradient matrix."""
     local_steps: int = Field(default=16, ge=2)
     """For diloco: steps that each host takes by itself between two exchanges; auto may take more."""
-    start_steps: int = Field(default=0, ge=0)
-    """For diloco: first steps of the run that are taken together, with 4-bit gradients."""
+    start_steps: int | None = Field(default=None, ge=0)
+    """For diloco: first steps, taken together with 4-bit gradients; empty takes schedule.warmup_steps."""
     outer_rate: float = Field(default=0.9, gt=0)
     """For diloco: how far the weights follow the hosts' mean change."""
     outer_momentum: float = Field(default=0.5, ge=0, lt=1)

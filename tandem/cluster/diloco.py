@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +18,25 @@ from tandem.cluster.exchange import Exchange, Exposure, SumBetweenHosts, SumMake
 from tandem.cluster.instants import now
 from tandem.cluster.world import World
 from tandem.config import ExchangeConfig
+
+
+@dataclass(frozen=True)
+class Rounds:
+    """Which steps the hosts take together, and after which of the others they meet."""
+
+    start: int
+    """So many first steps are taken together."""
+    length: int
+    last: int
+    """The last step of the run ends a round, however short."""
+
+    def start_before(self, step: int) -> int:
+        """The last meeting before a step."""
+        return step - 1 if step <= self.start else self.start + (step - 1 - self.start) // self.length * self.length
+
+    def end_at(self, step: int) -> bool:
+        """Whether the hosts meet after a step."""
+        return step <= self.start or (step - self.start) % self.length == 0 or step == self.last
 
 
 class LocalSteps(Exchange):
@@ -28,11 +48,11 @@ class LocalSteps(Exchange):
         world: World,
         settings: ExchangeConfig,
         *,
-        last_step: int,
+        rounds: Rounds,
         start_sum: SumMaker,
         change_sum: SumMaker,
     ) -> None:
-        self._world, self._settings, self._last_step = world, settings, last_step
+        self._world, self._settings, self._rounds = world, settings, rounds
         self._start = SumBetweenHosts(module, world, start_sum)
         self.module = self._start.module
         self._parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
@@ -47,7 +67,7 @@ class LocalSteps(Exchange):
     def after_backward(self, step: int) -> Sequence[Exposure]:
         if self.shares_gradients(step):
             return self._start.after_backward(step)
-        if step == self._settings.start_steps + 1:
+        if step == self._rounds.start + 1:
             self._round_weights = flattened(self._parameters)
         return self._start.exposures_inside()
 
@@ -70,15 +90,13 @@ class LocalSteps(Exchange):
         return Exposure(ready, met, now(self._world.device))
 
     def shares_gradients(self, step: int) -> bool:
-        return step <= self._settings.start_steps
+        return step <= self._rounds.start
 
     def round_start(self, step: int) -> int:
-        start, length = self._settings.start_steps, self._settings.local_steps
-        return step - 1 if step <= start else start + (step - 1 - start) // length * length
+        return self._rounds.start_before(step)
 
     def settles(self, step: int) -> bool:
-        start, length = self._settings.start_steps, self._settings.local_steps
-        return step <= start or (step - start) % length == 0 or step == self._last_step
+        return self._rounds.end_at(step)
 
     def take_bytes(self) -> int:
         return self._start.take_bytes() + (self._sum.take_bytes() if self._sum is not None else 0)

@@ -76,7 +76,10 @@ async def _launch(order: Launch) -> int:
     _check_alike(order, facts)
     address, port = order.address or _meeting_address(order, facts), order.port or facts[0].free_port
     forwarded = {name: value for name, value in os.environ.items() if name.startswith(FORWARDED)}
-    hosts_text = ",".join(f"{host.name}:{host.processes}" for host in order.hosts)
+    hosts_text = ",".join(
+        f"[{host.name}]:{host.processes}" if ":" in host.name else f"{host.name}:{host.processes}"
+        for host in order.hosts
+    )
     works = [
         Work(
             node=node,
@@ -162,6 +165,7 @@ async def _stopping_on_request(workers: Sequence[Worker]) -> AsyncIterator[None]
     def on_signal() -> None:
         nonlocal asked
         if asked:
+            print("tandem: ending all hosts at once; started again, the run goes on from its newest checkpoint")
             ending.update(asyncio.create_task(worker.end()) for worker in workers)
         else:
             print("tandem: asking all hosts to save and stop; once more to end them at once", file=sys.stderr)
@@ -206,9 +210,12 @@ async def _run(ssh: Sequence[str], host: Host, order: dict[str, Any], stdin: int
             options += ["-o", option]
         command = [*ssh, *options, host.name, there]
     # A session of its own, because Ctrl-C reaches everything in the terminal's, and ssh would just hang up.
-    return await asyncio.create_subprocess_exec(
-        *command, stdin=stdin, stdout=PIPE, stderr=PIPE, start_new_session=True, limit=2**20
-    )
+    try:
+        return await asyncio.create_subprocess_exec(
+            *command, stdin=stdin, stdout=PIPE, stderr=PIPE, start_new_session=True, limit=2**20
+        )
+    except FileNotFoundError as error:
+        raise TandemError(f"--ssh {ssh[0]}: there is no such program; install it or name another") from error
 
 
 async def _look_at_hosts(order: Launch) -> list[Facts]:

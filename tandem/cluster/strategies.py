@@ -9,12 +9,12 @@ from functools import partial
 import torch.distributed as dist
 from torch import nn
 
-from tandem.cluster.diloco import LocalSteps
+from tandem.cluster.diloco import LocalSteps, Rounds
 from tandem.cluster.exchange import AllReduce, Exchange, SumBetweenHosts, SumMaker
 from tandem.cluster.probe import Link
 from tandem.cluster.sums import VALUES_PER_SCALE, BFloat16Sum, FourBitSum, LowRankSum, Sum, ring_bytes
 from tandem.cluster.world import World
-from tandem.config import ExchangeConfig
+from tandem.config import Config, ExchangeConfig
 
 # A strategy is hidden if it makes a step at most this much longer.
 HIDDEN_SLOW_DOWN = 1.10
@@ -115,10 +115,11 @@ def _from_mild_to_strong(settings: ExchangeConfig, remembers: bool) -> Iterator[
             yield Plan("diloco", local_steps)
 
 
-def make_exchange(plan: Plan, settings: ExchangeConfig, module: nn.Module, world: World, last_step: int) -> Exchange:
+def make_exchange(plan: Plan, config: Config, module: nn.Module, world: World) -> Exchange:
     """The strategy at work on a model; on a single host there is nothing to save, so it is always a plain sum."""
     if plan.kind == "allreduce" or len(world.hosts) == 1:
         return AllReduce(module, world)
+    settings = config.exchange
     shapes = [parameter.shape for parameter in module.parameters() if parameter.requires_grad]
     values = sum(shape.numel() for shape in shapes)
 
@@ -132,11 +133,12 @@ def make_exchange(plan: Plan, settings: ExchangeConfig, module: nn.Module, world
     }
     if plan.kind != "diloco":
         return SumBetweenHosts(module, world, makers[plan.kind])
+    start = settings.start_steps if settings.start_steps is not None else config.schedule.warmup_steps
     return LocalSteps(
         module,
         world,
-        settings.model_copy(update={"local_steps": plan.local_steps}),
-        last_step=last_step,
+        settings,
+        rounds=Rounds(start, plan.local_steps, config.train.max_steps),
         start_sum=makers["int4"],
         change_sum=makers[settings.deltas],
     )

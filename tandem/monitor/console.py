@@ -9,6 +9,9 @@ from rich.progress import BarColumn, Progress, TextColumn
 from tandem.monitor.journal import View
 from tandem.monitor.records import Ended, Evaluated, Noticed, Planned, Progressed, Record, Saved, Started
 
+# The parts of a step's time that other processes are the cause of.
+OTHERS = ("communication", "waiting")
+
 
 class ConsoleView(View):
     """Writes the records that matter to a person, each as a line or a few."""
@@ -116,7 +119,16 @@ def live_text(record: Progressed) -> str:
 
 def progress_line(record: Progressed) -> str:
     pace = f"({record.step_seconds:.2f} s/step, epoch {record.epoch:.1f})"
-    return f"step {record.step:,}/{record.max_steps:,}  {live_text(record)}  {pace}"
+    return f"step {record.step:,}/{record.max_steps:,}  {live_text(record)}  {pace}{shares_of_others(record)}"
+
+
+def shares_of_others(record: Progressed) -> str:
+    """How much of the time other processes were the cause of; nothing for a process alone."""
+    if not record.exchanged_bytes:
+        return ""
+    whole = sum(record.seconds.values())
+    network, waiting = (record.seconds.get(part, 0.0) / whole for part in OTHERS)
+    return f"  network {network:.0%}, waiting {waiting:.0%}"
 
 
 def evaluation_lines(record: Evaluated) -> list[str]:

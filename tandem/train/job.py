@@ -79,7 +79,7 @@ class Job:
         self._resume()
         self.choice = plan_exchange(config, world, self.state, self.batches, RunPaths(directory))
         loss = TranslationLoss(self.state.model, config.optimizer.label_smoothing)
-        exchange = make_exchange(self.choice.plan, config.exchange, loss, world, config.train.max_steps)
+        exchange = make_exchange(self.choice.plan, config, loss, world)
         self.stepper = Stepper(config, world, self.state, self.batches, self.clock, exchange)
         self.memory = HostMemory(
             directory, world, self.choice.plan, config.exchange, keep_last=config.checkpoint.keep_last
@@ -149,6 +149,8 @@ class Job:
                     slow_downs=self.choice.slow_downs,
                 )
             )
+        elif self.config.exchange.kind not in ("auto", "allreduce"):
+            self.notice(f"exchange.kind={self.config.exchange.kind} has no effect: all processes are on one host")
         if order.left_out:
             self.notice(f"{order.left_out:,} training pairs are longer than model.max_length and left out")
         if self.state.progress.step:

@@ -105,7 +105,8 @@ def runs(
     def take(kind: str) -> list[Training]:
         if kind not in taken:
             lab = Lab(rig, tiny_corpus, tmp_path_factory.mktemp(kind))
-            taken[kind] = lab.train(*LARGE, f"exchange.kind={kind}", f"exchange.local_steps={STEPS}")
+            exchange = (f"exchange.kind={kind}", f"exchange.local_steps={STEPS}", "exchange.start_steps=0")
+            taken[kind] = lab.train(*LARGE, *exchange)
         return taken[kind]
 
     return take

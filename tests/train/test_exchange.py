@@ -47,6 +47,7 @@ SETTINGS = (
 DILOCO = (
     "exchange.kind=diloco",
     "exchange.local_steps=4",
+    "exchange.start_steps=0",
     "train.max_steps=10",
     "train.log_every=3",
     "evaluation.every_steps=5",
@@ -146,6 +147,12 @@ def remembered_by(way: str) -> tuple[str, ...]:
 @pytest.mark.parametrize("way", WAYS)
 def test_killed_or_not_all_ways_end_with_the_same_bits(way: str, train: Train) -> None:
     assert_same_end(train(way), remembered_by(way))
+
+
+def test_killed_or_not_in_the_steps_before_the_local_ones(tiny_corpus: PreparedCorpus, tmp_path: Path) -> None:
+    # Killed at step 2, of which the first five are taken together.
+    settings = (*SETTINGS, *DILOCO, "exchange.start_steps=5", "checkpoint.every_steps=2")
+    assert_same_end(trained(tiny_corpus, tmp_path, TWO_HOSTS, settings, 10), remembered_by("diloco"))
 
 
 @pytest.mark.parametrize("way", REMEMBERS)
@@ -303,7 +310,7 @@ def four_with_int4(tiny_corpus: PreparedCorpus, tmp_path_factory: pytest.TempPat
 
 @pytest.fixture(scope="module")
 def four_with_diloco(tiny_corpus: PreparedCorpus, tmp_path_factory: pytest.TempPathFactory) -> Trainings:
-    settings = (*SETTINGS, "exchange.kind=diloco", "exchange.local_steps=3")
+    settings = (*SETTINGS, "exchange.kind=diloco", "exchange.local_steps=3", "exchange.start_steps=0")
     return trained(tiny_corpus, tmp_path_factory.mktemp("four"), TWO_BY_TWO, settings, last_step=6)
 
 
