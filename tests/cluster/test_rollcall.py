@@ -8,7 +8,11 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 
+import pytest
+
 from tests.cluster.ranks import rank_environments
+
+pytestmark = pytest.mark.slow
 
 # Starts to join when it is told to, so that slow imports do not count; then prints one line.
 MEMBER = """

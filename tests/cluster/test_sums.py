@@ -30,6 +30,8 @@ from tests.cluster.summing import (
     vector,
 )
 
+pytestmark = pytest.mark.slow
+
 # Half a step of a stretch's largest value over seven, whose scale is rounded up twice to eight bits.
 HALF_STEP = 0.5 / 7 * (1 + 2**-8) ** 2
 
