@@ -1,6 +1,6 @@
 """`python -m tandem`, which is also what torchrun starts."""
 
-from tandem.cli import main
+from tandem.cli import program
 
 if __name__ == "__main__":
-    main()
+    program()

@@ -202,3 +202,12 @@ def test_what_does_not_compute_does_not_import_torch(arguments: list[str]) -> No
 
 def test_version(run_tandem: Tandem) -> None:
     assert run_tandem("--version") == (0, f"tandem {tandem.__version__}\n", "")
+
+
+def test_a_program_with_pytorch_ends_without_taking_python_down() -> None:
+    """Otherwise one of gloo's threads may abort it, after everything has gone well."""
+    code = "import atexit, sys, torch; atexit.register(print, 'down'); sys.argv = ['tandem', '--version']; "
+    ended = subprocess.run(
+        [sys.executable, "-c", f"{code} from tandem.cli import program; program()"], capture_output=True, text=True
+    )
+    assert (ended.returncode, ended.stdout) == (0, f"tandem {tandem.__version__}\n")
