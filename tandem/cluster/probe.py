@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import torch
 import torch.distributed as dist
 
-from tandem.cluster.sums import VALUES_PER_SCALE, FourBitSum, ring_bytes
+from tandem.cluster.network import ring_bytes
+from tandem.cluster.sums import VALUES_PER_SCALE, FourBitSum
 from tandem.cluster.world import World
 
 # Messages grow from this until one takes long enough to be timed, so that neither a slow nor a fast link is

@@ -11,8 +11,9 @@ from torch import nn
 
 from tandem.cluster.diloco import LocalSteps, Rounds
 from tandem.cluster.exchange import AllReduce, Exchange, SumBetweenHosts, SumMaker
+from tandem.cluster.network import ring_bytes
 from tandem.cluster.probe import Link
-from tandem.cluster.sums import VALUES_PER_SCALE, BFloat16Sum, FourBitSum, LowRankSum, Sum, ring_bytes
+from tandem.cluster.sums import VALUES_PER_SCALE, BFloat16Sum, FourBitSum, LowRankSum, Sum
 from tandem.cluster.world import World
 from tandem.config import Config, ExchangeConfig
 

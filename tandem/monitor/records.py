@@ -81,6 +81,77 @@ class Progressed(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
+class GpuUse:
+    """What one GPU did; shares are of 1."""
+
+    name: str
+    utilisation: float
+    """Share of the time in which anything at all ran on it, be it a loop that waits for the network."""
+    memory_used_bytes: int
+    memory_total_bytes: int
+    watts: float | None
+    watts_cap: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostUse:
+    """What a host did during some seconds; rates are means, shares are of 1."""
+
+    host: str
+    seconds: float
+    cpu: float
+    """Share of all cores' time."""
+    memory_used_bytes: int
+    memory_total_bytes: int
+    disk_read_mbyte_per_second: float
+    disk_written_mbyte_per_second: float
+    interface: str | None
+    """The card over which the processes of the run talk to each other."""
+    link_mbit_per_second: int | None
+    """Speed of that card, where the system knows it."""
+    sent_mbyte_per_second: float
+    sent_mbit_per_second: float
+    received_mbyte_per_second: float
+    received_mbit_per_second: float
+    gpus: list[GpuUse]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sampled(Record):
+    """A second of a host, while some step was under way; in the journal of the host's first process."""
+
+    kind: ClassVar[str] = "sampled"
+    use: HostUse
+
+
+@dataclass(frozen=True, kw_only=True)
+class Surveyed(Record):
+    """What every host did during the last stretch of steps; in every journal, so that one of them tells of all."""
+
+    kind: ClassVar[str] = "surveyed"
+    hosts: list[HostSummary]
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostSummary:
+    """A stretch of steps on one host: means over the stretch; shares are of 1, `None` where there is no such thing."""
+
+    host: str
+    cpu: float
+    memory: float
+    sent_mbit_per_second: float
+    received_mbit_per_second: float
+    link_mbit_per_second: float | None
+    gpu_count: int
+    gpu_utilisation: float | None
+    gpu_memory: float | None
+    gpu_power: float | None
+    """Watts against the cap."""
+    seconds: dict[str, float]
+    """By part, of the host's first process."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Sample:
     """One dev sentence and what the model makes of it."""
 
