@@ -95,6 +95,12 @@ def interface_named(name: str) -> Interface:
     raise TandemError(f"cluster.interface: {host_name()} has no {name} with an address; choose one of {names}")
 
 
+def link_speed(interface: str | None) -> int | None:
+    """Mbit/s of a card, where the system knows it; what lies between the hosts may be slower."""
+    stats = psutil.net_if_stats().get(interface or "")
+    return stats.speed or None if stats else None
+
+
 class TrafficMeter:
     """Counts what an interface carries; without one, nothing."""
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+
+import orjson
 
 from tandem.monitor.records import Record
 
@@ -54,10 +57,13 @@ class Recorder:
 
     def __init__(self, views: Sequence[View]) -> None:
         self._views = views
+        # The host's samples come from a thread of their own, and must not fall into the middle of another record.
+        self._lock = threading.Lock()
 
     def record(self, record: Record) -> None:
-        for view in self._views:
-            view.show(record)
+        with self._lock:
+            for view in self._views:
+                view.show(record)
 
     def stepped(self, step: int) -> None:
         for view in self._views:
@@ -74,9 +80,21 @@ class Recorder:
 
 def read_journal(path: Path) -> Iterator[dict[str, Any]]:
     """The records of one rank, oldest first; a torn line, left by a killed process, is passed over."""
-    with path.open(encoding="utf-8", errors="replace") as lines:
+    with path.open("rb") as lines:
         for line in lines:
-            try:
-                yield json.loads(line)
-            except json.JSONDecodeError:
-                continue
+            record = parse_line(line)
+            if record is not None:
+                yield record
+
+
+def parse_line(line: bytes) -> dict[str, Any] | None:
+    """The record on a line of a journal; None if it is torn."""
+    try:
+        record = orjson.loads(line)
+    except orjson.JSONDecodeError:
+        # What is not finite is no JSON to orjson, which is four times as fast; and a torn line is none to anybody.
+        try:
+            record = json.loads(line)
+        except ValueError:
+            return None
+    return record if isinstance(record, dict) and "kind" in record else None

@@ -19,7 +19,8 @@ from tandem.corpus.prepared import PreparedCorpus
 from tandem.model.loss import TranslationLoss
 from tandem.monitor.clock import Clock
 from tandem.monitor.journal import Recorder
-from tandem.monitor.records import Ended, Noticed, Planned, Progressed, Saved, Started
+from tandem.monitor.records import Ended, Noticed, Planned, Progressed, Saved, Started, Surveyed
+from tandem.monitor.survey import Survey
 from tandem.train.batches import Batches, GlobalBatch
 from tandem.train.evaluate import evaluate
 from tandem.train.memory import HostMemory
@@ -86,6 +87,7 @@ class Job:
         )
         self._recall()
         self.meter = TrafficMeter(None if world.interface is None else world.interface.name)
+        self.survey = Survey(world, recorder, lambda: self.state.progress.step)
         self.tally = Tally()
         self.stop_signal: str | None = None
         """The signal by which somebody has asked this process to stop."""
@@ -202,6 +204,8 @@ class Job:
                 seconds=seconds,
             )
         )
+        with self.clock.measure("waiting"):
+            self.recorder.record(Surveyed(step=step, hosts=self.survey.take(seconds)))
 
     def evaluate(self) -> None:
         """Measure the model on the dev set, and keep it if it is one of the best."""

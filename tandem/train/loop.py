@@ -62,6 +62,7 @@ def run_training(
             job.notice(f"changed setting: {setting}")
         stack.enter_context(_stopping_on_request(job))
         stack.enter_context(_failures_recorded(job))
+        stack.enter_context(job.survey.under_way())
         return train(job)
 
 

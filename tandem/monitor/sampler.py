@@ -1,0 +1,153 @@
+"""What this host does, looked at every second: processor, memory, disk, network card and GPUs."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from statistics import fmean
+from typing import NamedTuple
+
+import psutil
+
+from tandem.cluster.network import TrafficMeter, host_name, link_speed
+from tandem.monitor.gpus import Gpus
+from tandem.monitor.records import GpuUse, HostSummary, HostUse
+
+EVERY_SECONDS = 1.0
+MEGA = 1e6
+
+
+class _Counters(NamedTuple):
+    """What the system has counted since it started."""
+
+    moment: float
+    busy: float
+    """Seconds of all cores."""
+    idle: float
+    disk_read: int
+    disk_written: int
+
+
+class HostMeter:
+    """Tells what the host has done since it was last asked."""
+
+    def __init__(self, interface: str | None) -> None:
+        self._interface = interface
+        self._traffic = TrafficMeter(interface)
+        self._gpus = Gpus()
+        self._before = _counters()
+
+    def lap(self) -> HostUse:
+        before, self._before = self._before, _counters()
+        traffic, memory = self._traffic.lap(), psutil.virtual_memory()
+        # Asked twice within one tick of the clock there is nothing to divide by.
+        seconds = max(self._before.moment - before.moment, 1e-9)
+        busy, idle = self._before.busy - before.busy, self._before.idle - before.idle
+        sent, received = (count / seconds / MEGA for count in traffic)
+        return HostUse(
+            host=host_name(),
+            seconds=seconds,
+            cpu=busy / (busy + idle) if busy + idle else 0.0,
+            memory_used_bytes=memory.total - memory.available,
+            memory_total_bytes=memory.total,
+            disk_read_mbyte_per_second=(self._before.disk_read - before.disk_read) / seconds / MEGA,
+            disk_written_mbyte_per_second=(self._before.disk_written - before.disk_written) / seconds / MEGA,
+            interface=self._interface,
+            link_mbit_per_second=link_speed(self._interface),
+            sent_mbyte_per_second=sent,
+            sent_mbit_per_second=8 * sent,
+            received_mbyte_per_second=received,
+            received_mbit_per_second=8 * received,
+            gpus=self._gpus.read(),
+        )
+
+    def close(self) -> None:
+        self._gpus.close()
+
+
+def _counters() -> _Counters:
+    cpu, disk = psutil.cpu_times(), psutil.disk_io_counters()
+    # A guest's time is counted in user already; waiting for a disk is not computing.
+    idle = cpu.idle + getattr(cpu, "iowait", 0.0)
+    whole = sum(cpu) - getattr(cpu, "guest", 0.0) - getattr(cpu, "guest_nice", 0.0)
+    read, written = (0, 0) if disk is None else (disk.read_bytes, disk.write_bytes)
+    return _Counters(time.monotonic(), whole - idle, idle, read, written)
+
+
+class Sampler:
+    """Looks at the host every second in a thread of its own, and hands over what it saw.
+
+    The thread sleeps but for a few milliseconds of each second, so that the steps take as long with it as without.
+    """
+
+    def __init__(self, interface: str | None, report: Callable[[HostUse], None]) -> None:
+        self._meter, self._report = HostMeter(interface), report
+        self._seen: list[HostUse] = []
+        self._newest: HostUse | None = None
+        self._lock = threading.Lock()
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="sampler", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Look a last time, and end the thread."""
+        self._ending.set()
+        if self._thread.is_alive():
+            self._thread.join()
+            self._look()
+        self._meter.close()
+
+    def take(self) -> list[HostUse]:
+        """The seconds seen since this was last asked; if none has passed, the newest one again."""
+        if self._newest is None:
+            self._look()
+        with self._lock:
+            seen, self._seen = self._seen, []
+            assert self._newest is not None
+            return seen or [self._newest]
+
+    def _watch(self) -> None:
+        due = time.monotonic()
+        while True:
+            # From the plan, not from the end of the last look: otherwise the seconds drift.
+            due = max(due + EVERY_SECONDS, time.monotonic())
+            if self._ending.wait(due - time.monotonic()):
+                return
+            self._look()
+
+    def _look(self) -> None:
+        with self._lock:
+            use = self._meter.lap()
+            self._newest = use
+            self._seen.append(use)
+        self._report(use)
+
+
+def summarise(seen: Sequence[HostUse], seconds: dict[str, float]) -> HostSummary:
+    """A stretch in one line: means over its samples, each as long as it lasted."""
+    whole = sum(use.seconds for use in seen)
+
+    def mean(value: Callable[[HostUse], float]) -> float:
+        return sum(value(use) * use.seconds for use in seen) / whole
+
+    def mean_of_gpus(value: Callable[[GpuUse], float]) -> float | None:
+        return mean(lambda use: fmean(map(value, use.gpus))) if all(use.gpus for use in seen) else None
+
+    last = seen[-1]
+    capped = all(gpu.watts is not None and gpu.watts_cap for use in seen for gpu in use.gpus)
+    return HostSummary(
+        host=last.host,
+        cpu=mean(lambda use: use.cpu),
+        memory=mean(lambda use: use.memory_used_bytes / use.memory_total_bytes),
+        sent_mbit_per_second=mean(lambda use: use.sent_mbit_per_second),
+        received_mbit_per_second=mean(lambda use: use.received_mbit_per_second),
+        link_mbit_per_second=last.link_mbit_per_second,
+        gpu_count=len(last.gpus),
+        gpu_utilisation=mean_of_gpus(lambda gpu: gpu.utilisation),
+        gpu_memory=mean_of_gpus(lambda gpu: gpu.memory_used_bytes / gpu.memory_total_bytes),
+        gpu_power=mean_of_gpus(lambda gpu: (gpu.watts or 0.0) / (gpu.watts_cap or 1.0)) if capped else None,
+        seconds=seconds,
+    )
