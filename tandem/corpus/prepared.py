@@ -132,7 +132,7 @@ class PreparedCorpus:
     @classmethod
     def open(cls, directory: Path) -> PreparedCorpus:
         """Open a corpus after comparing the size of every file with corpus.json."""
-        facts = _read_facts(directory)
+        facts = read_facts(directory)
         for name, expected in facts.files.items():
             path = directory / name
             if not path.is_file():
@@ -183,7 +183,8 @@ class PreparedCorpus:
         return self.facts.splits[split]
 
 
-def _read_facts(directory: Path) -> CorpusFacts:
+def read_facts(directory: Path) -> CorpusFacts:
+    """What corpus.json says, without a look at the other files."""
     path = directory / FACTS_FILE
     try:
         content: Any = json.loads(path.read_text(encoding="utf-8"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
@@ -82,6 +83,15 @@ class Report:
             "version": self.version,
             "made": self.made,
             "summary": list(self.summary),
-            "questions": [asdict(answer) for answer in self.questions],
+            "questions": [_finite(asdict(answer)) for answer in self.questions],
             "problems": list(self.problems),
         }
+
+
+def _finite(value: Any) -> Any:
+    """What is not finite has no place in JSON."""
+    if isinstance(value, dict):
+        return {key: _finite(content) for key, content in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(content) for content in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

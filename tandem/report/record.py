@@ -9,17 +9,23 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+FloatArray = NDArray[np.float64]
+
 State = Literal["running", "finished", "stopped", "crashed", "unknown"]
 """`finished` came to its planned end, `stopped` ended early on purpose, `crashed` ended by a fault; `running` may be
 one that was killed without a word a moment ago; `unknown` where nothing tells."""
+
+
+Holding = Literal["weights", "optimizer", "both", "other"]
+"""What a file of a checkpoint holds."""
 
 
 @dataclass(frozen=True)
 class Curve:
     """Values over steps (or epochs), in order. What is not finite is kept: it is evidence."""
 
-    at: NDArray[np.float64]
-    values: NDArray[np.float64]
+    at: FloatArray
+    values: FloatArray
 
     @classmethod
     def of(cls, points: Iterable[tuple[float, float]]) -> Curve:
@@ -71,6 +77,8 @@ class Team:
     precision: str | None = None
     tokens_per_step: float | None = None
     """Source and target tokens of all ranks together."""
+    most_positions_per_rank: float | None = None
+    """Positions that a rank computes in a step at the very most: sentences times the longest length allowed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,7 +122,7 @@ class CheckpointFile:
     bytes: int
     what: str
     """What it is, in a few words."""
-    holds: Literal["weights", "optimizer", "both", "other"]
+    holds: Holding
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,6 +152,8 @@ class RunRecord:
     """What could not be read or did not fit, each in a sentence."""
     failure: str | None = None
     """What ended a crashed run, in a sentence."""
+    not_finite: bool = False
+    """Whether the program itself gave up because its numbers were not finite any more."""
     sessions: tuple[Session, ...] = ()
     max_steps: float | None = None
     train_loss: Curve = NOTHING
@@ -165,8 +175,10 @@ class RunRecord:
     """Bytes a step that each host sends for the exchange, by calculation."""
     network_bytes: Curve = NOTHING
     """Bytes a step that the card of the first host has sent and, separately counted, received; the larger of both."""
-    evaluation_seconds: float | None = None
-    checkpoint_seconds: float | None = None
+    seconds: dict[str, float] = field(default_factory=dict)
+    """Of the whole run by cause, as in `parts`, steps that were taken again included."""
+    repeated_steps: float = 0.0
+    """Steps that were taken again, because an interruption had lost them."""
     team: Team = Team()
     hosts: tuple[HostCurves, ...] = ()
     schedule: Schedule | None = None

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from tandem.errors import TandemError
-from tandem.train.checkpoint import MODEL_FILE, Checkpoint, write
-from tandem.train.run import Run
+from tandem.train.checkpoint import Checkpoint, write
+from tandem.train.run import MODEL_FILE, Run
 from tandem.train.shelf import Shelf
 
 

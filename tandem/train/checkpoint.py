@@ -24,11 +24,9 @@ from torch import Tensor
 
 import tandem
 from tandem.errors import TandemError
+from tandem.train.run import MODEL_FILE, OPTIMIZER_FILE, STATE_FILE
 from tandem.train.state import TrainState
 
-MODEL_FILE = "model.safetensors"
-OPTIMIZER_FILE = "optimizer.safetensors"
-STATE_FILE = "state.json"
 FORMAT = 1
 STEP_NAME = re.compile(r"step-(\d{8,})")
 # Directories with this prefix are being written or removed; no reader looks at them.

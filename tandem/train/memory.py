@@ -18,7 +18,6 @@ from tandem.cluster.strategies import Plan
 from tandem.cluster.world import World
 from tandem.config import ExchangeConfig
 from tandem.train.checkpoint import (
-    OPTIMIZER_FILE,
     DamagedCheckpointError,
     read,
     remove_leftovers,
@@ -28,6 +27,7 @@ from tandem.train.checkpoint import (
     write,
 )
 from tandem.train.checkpoint import remove as remove_checkpoint
+from tandem.train.run import OPTIMIZER_FILE
 from tandem.train.state import TrainState
 
 EXCHANGE_FILE = "exchange.safetensors"

@@ -9,8 +9,8 @@ import torch
 from tandem.config import ModelConfig
 from tandem.errors import TandemError
 from tandem.model.transformer import Transformer
-from tandem.train.checkpoint import STATE_FILE, Checkpoint, read
-from tandem.train.run import Run
+from tandem.train.checkpoint import Checkpoint, read
+from tandem.train.run import STATE_FILE, Run
 from tandem.train.shelf import Shelf
 
 

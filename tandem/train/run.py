@@ -32,6 +32,10 @@ CONFIG_FILE = "config.yaml"
 RUN_FILE = "run.json"
 EXCHANGE_CHOICE_FILE = "exchange.json"
 LOCK_FILE = ".lock"
+# The files of a checkpoint.
+MODEL_FILE = "model.safetensors"
+OPTIMIZER_FILE = "optimizer.safetensors"
+STATE_FILE = "state.json"
 # Settings that a continued run may change freely: they do not touch the steps already taken or still to come
 # (except that with local steps the last step of a run ends a round).
 # (What the corpus really holds is compared by digest.)
@@ -57,6 +61,10 @@ class RunPaths:
     @property
     def journal_directory(self) -> Path:
         return self.directory / "journal"
+
+    @property
+    def checkpoints_directory(self) -> Path:
+        return self.directory / "checkpoints"
 
     @property
     def tensorboard_directory(self) -> Path:

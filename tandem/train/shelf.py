@@ -21,6 +21,7 @@ from tandem.train.checkpoint import (
     step_name,
     step_of,
 )
+from tandem.train.run import RunPaths
 from tandem.train.state import TrainState
 
 
@@ -28,7 +29,7 @@ class Shelf:
     """The checkpoints of one run directory, for a process that only reads them."""
 
     def __init__(self, run: Path) -> None:
-        self.last_directory = run / "checkpoints"
+        self.last_directory = RunPaths(run).checkpoints_directory
         self.best_directory = run / "best"
 
     def newest_whole(self, warn: Callable[[str], None]) -> Checkpoint | None:

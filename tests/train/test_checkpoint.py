@@ -13,7 +13,8 @@ from tandem.config import CheckpointConfig, Config
 from tandem.errors import TandemError
 from tandem.train import checkpoint as checkpoints
 from tandem.train.average import average
-from tandem.train.checkpoint import MODEL_FILE, OPTIMIZER_FILE, STATE_FILE, DamagedCheckpointError, read, save
+from tandem.train.checkpoint import DamagedCheckpointError, read, save
+from tandem.train.run import MODEL_FILE, OPTIMIZER_FILE, STATE_FILE
 from tandem.train.shelf import Shelf, WritableShelf
 from tandem.train.state import TrainState
 

@@ -19,8 +19,8 @@ from tandem.config import CorpusConfig, load
 from tandem.corpus.prepare import prepare
 from tandem.corpus.prepared import PreparedCorpus
 from tandem.monitor.journal import read_journal
-from tandem.train.checkpoint import MODEL_FILE, OPTIMIZER_FILE, STATE_FILE
 from tandem.train.memory import EXCHANGE_FILE
+from tandem.train.run import MODEL_FILE, OPTIMIZER_FILE, STATE_FILE
 from tandem.train.state import TrainState
 from tests.conftest import TINY
 from tests.train.processes import kill_hosts_when, run_training, train_on_hosts

@@ -13,9 +13,9 @@ from tandem.corpus.prepared import PreparedCorpus
 from tandem.errors import TandemError
 from tandem.monitor.journal import View, read_journal
 from tandem.monitor.records import Ended, Record
-from tandem.train.checkpoint import MODEL_FILE, read
+from tandem.train.checkpoint import read
 from tandem.train.loop import run_training
-from tandem.train.run import locked
+from tandem.train.run import MODEL_FILE, locked
 from tandem.train.step import NonFiniteGradientError
 from tests.train import processes
 

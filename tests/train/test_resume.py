@@ -10,7 +10,7 @@ import pytest
 
 from tandem.corpus.prepared import PreparedCorpus
 from tandem.monitor.journal import read_journal
-from tandem.train.checkpoint import MODEL_FILE, OPTIMIZER_FILE, STATE_FILE
+from tandem.train.run import MODEL_FILE, OPTIMIZER_FILE, STATE_FILE
 from tests.train.processes import run_training, signal_training_when
 
 FINAL = "checkpoints/step-00000012"

@@ -19,7 +19,7 @@ from tandem.model.loss import TranslationLoss
 from tandem.monitor.clock import Clock
 from tandem.monitor.journal import read_journal
 from tandem.train.batches import Batches, GlobalBatch, MicroBatch
-from tandem.train.checkpoint import MODEL_FILE
+from tandem.train.run import MODEL_FILE
 from tandem.train.state import TrainState
 from tandem.train.step import Stepper
 from tests.train.processes import run_training

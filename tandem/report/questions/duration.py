@@ -1,0 +1,106 @@
+"""How long did the run take?"""
+
+from __future__ import annotations
+
+from tandem.report.answers import Answer, Confidence, Evidence
+from tandem.report.findings import Findings, cost
+from tandem.report.record import RunRecord
+from tandem.report.render.figures import duration
+
+QUESTION = "How long did the run take?"
+EXPLANATION = (
+    "Wall time is what the bill counts; training time is what the model got of it. Evaluations, checkpoints, start-ups "
+    "and interruptions make the difference, and steps per hour alone hide it."
+)
+
+STATES = {
+    "finished": "The run finished",
+    "stopped": "The run was stopped",
+    "running": "The run is still going on",
+    "crashed": "The run crashed",
+    "unknown": "How the run ended is not in the data",
+}
+
+
+def wall_seconds(run: RunRecord) -> float | None:
+    """From the first sign of life to the last."""
+    moments = [moment for session in run.sessions for moment in (session.started, session.ended) if moment is not None]
+    return max(moments) - min(moments) if len(moments) > 1 else None
+
+
+def estimated_seconds(run: RunRecord) -> float | None:
+    """Steps times the time of a step, where no clock was read."""
+    curve = run.step_seconds.finite
+    return float(curve.values.mean()) * run.last_step if len(curve) and run.axis == "step" else None
+
+
+def answer_duration(run: RunRecord, findings: Findings) -> Answer:
+    wall, evidence = wall_seconds(run), _evidence(run)
+    verdict: str = run.state
+    confidence: Confidence = "high"
+    state = STATES[run.state] + (f": {run.failure.removesuffix('.')}" if run.failure else "")
+    if wall is not None:
+        parts = [
+            f"{duration(evidence[name])} of {what}"
+            for name, what in (
+                ("training_seconds", "training"),
+                ("evaluation_seconds", "evaluation"),
+                ("idle_seconds", "standstill"),
+            )
+            if evidence.get(name)
+        ]
+        said = f"{duration(wall)} of wall time for {run.last_step:,.0f} {run.axis}s" + (
+            f": {', '.join(parts)}" if parts else ""
+        )
+    elif (estimate := estimated_seconds(run)) is not None:
+        evidence["estimated_training_seconds"] = wall = estimate
+        said = (
+            f"about {duration(estimate)} of training for {run.last_step:,.0f} steps, by the time of a step; "
+            "the log has no clock for the rest"
+        )
+        verdict, confidence = "estimated", "medium"
+    else:
+        said = "the data has no times" if run.last_step else "no step was taken"
+        if run.last_step:
+            verdict, confidence = "unknown", "none"
+    interruptions = evidence["interruptions"]
+    if interruptions:
+        said += f"; interrupted {interruptions} time{'s' if interruptions > 1 else ''}"
+    if wall is not None and (bill := cost(findings, wall)) is not None:
+        evidence["cost_dollars"] = bill
+        said += f"; ${bill:,.2f}"
+    return Answer(
+        id="duration",
+        question=QUESTION,
+        verdict=verdict,
+        confidence=confidence,
+        answer=f"{state}; {'it took ' if wall is not None else ''}{said}.",
+        evidence=evidence,
+        explanation=EXPLANATION,
+    )
+
+
+def _evidence(run: RunRecord) -> Evidence:
+    evidence: Evidence = {"steps": run.last_step, "interruptions": max(len(run.sessions) - 1, 0)}
+    wall = wall_seconds(run)
+    if wall is not None:
+        evidence["wall_seconds"] = wall
+    if run.seconds:
+        apart = {part: run.seconds.get(part, 0.0) for part in ("evaluation", "checkpoint")}
+        evidence["training_seconds"] = sum(run.seconds.values()) - sum(apart.values())
+        evidence.update({f"{part}_seconds": seconds for part, seconds in apart.items()})
+    startups = [session.startup_seconds for session in run.sessions if session.startup_seconds is not None]
+    if startups:
+        evidence["startup_seconds"] = sum(startups)
+    gaps = [
+        later.started - earlier.ended
+        for earlier, later in zip(run.sessions, run.sessions[1:], strict=False)
+        if later.started is not None and earlier.ended is not None
+    ]
+    if gaps:
+        evidence["idle_seconds"] = sum(gaps)
+    if run.repeated_steps:
+        evidence["steps_taken_again"] = run.repeated_steps
+    if run.max_steps is not None:
+        evidence["planned_steps"] = run.max_steps
+    return evidence

@@ -1,0 +1,288 @@
+"""A run of Tandem's own: its journals, settings, corpus and checkpoints."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+
+from tandem.config import Config, load_saved
+from tandem.corpus.prepared import read_facts
+from tandem.errors import TandemError
+from tandem.monitor.journal import read_journal
+from tandem.report.record import (
+    NOTHING,
+    Checkpoint,
+    CheckpointFile,
+    Curve,
+    Holding,
+    HostCurves,
+    RunRecord,
+    Schedule,
+    Session,
+    State,
+    Team,
+    Text,
+)
+from tandem.report.sources.journals import HOST_COLUMNS, ROW, Fact, Rows, Story, read_story
+from tandem.train.run import CONFIG_FILE, MODEL_FILE, OPTIMIZER_FILE, STATE_FILE, Run, RunPaths
+from tandem.train.schedule import learning_rate
+
+T = TypeVar("T")
+# A training gives a sign of life every second; one that has been silent for so long is not alive any more.
+SILENCE_SECONDS = 30.0
+# What of a gradient value crosses the network in each way, in bytes; four bits share a scale of two among 256.
+BYTES_A_VALUE = {"allreduce": 4.0, "bf16": 2.0, "int4": 0.5 + 2 / 256, "diloco": 0.5 + 2 / 256}
+WHAT_FILES_ARE: dict[str, tuple[str, Holding]] = {
+    MODEL_FILE: ("the weights: all that is needed to translate", "weights"),
+    OPTIMIZER_FILE: ("Adam's two means of every weight: needed only to go on training", "optimizer"),
+    STATE_FILE: ("step, progress, versions, and the checksums of the other files", "other"),
+}
+RANK = re.compile(r"rank-(\d+)\.jsonl")
+
+
+def read_tandem_run(directory: Path) -> RunRecord:
+    """All that a run's directory tells; what is missing or damaged is named, and the rest used."""
+    problems: list[str] = []
+    stories = _stories(directory, problems)
+    story = stories[0] if stories else Story()
+    config = _attempt(lambda: load_saved(directory / CONFIG_FILE), problems)
+    texts = _texts(directory, problems)
+    start = story.starts[-1] if story.starts else {}
+    progress = story.progress
+    state, failure = _state(story, time.time())
+    return RunRecord(
+        source="Tandem run",
+        path=str(directory),
+        state=state,
+        failure=failure,
+        not_finite=failure is not None and "not finite" in failure,
+        problems=tuple(problems),
+        sessions=_sessions(story),
+        max_steps=_max_steps(story, config),
+        train_loss=_curve(progress, "train_loss"),
+        eval_loss=_curve(story.evaluations, "eval_loss"),
+        bleu=_curve(story.evaluations, "bleu"),
+        bleu_note=next((record["signature"] for record in reversed(story.evaluations)), None),
+        learning_rate=_curve(progress, "learning_rate"),
+        step_seconds=_curve(progress, "step_seconds"),
+        steps_per_point=float(np.median([record["steps"] for record in progress])) if progress else None,
+        parts=_parts(progress),
+        exchanged_bytes=_per_step(progress, lambda record: record["exchanged_bytes"]),
+        network_bytes=_per_step(
+            progress, lambda record: max(record["network_sent_bytes"], record["network_received_bytes"])
+        ),
+        seconds=story.seconds,
+        repeated_steps=story.repeated_steps,
+        team=_team(start, story.plan),
+        hosts=_hosts(stories),
+        schedule=None if config is None else _schedule(config),
+        texts=texts,
+        checkpoint=_checkpoint(RunPaths(directory).checkpoints_directory),
+        events=tuple(story.notes),
+    )
+
+
+def _stories(directory: Path, problems: list[str]) -> list[Story]:
+    """What each rank tells, lowest rank first."""
+    found = sorted(
+        (int(match[1]), path)
+        for path in RunPaths(directory).journal_directory.glob("*")
+        if (match := RANK.fullmatch(path.name))
+    )
+    if not found:
+        problems.append("the run has no journal: it was never started, or its files were moved")
+    stories = []
+    for rank, path in found:
+        try:
+            story = read_story(read_journal(path))
+        except OSError as error:
+            problems.append(f"{path}: cannot be read ({error.strerror})")
+            continue
+        if story.unreadable:
+            problems.append(f"{path}: {story.unreadable} records of rank {rank} are incomplete and were passed over")
+        if story.sessions:
+            stories.append(story)
+        else:
+            problems.append(f"{path}: holds no record of a start")
+    world_size = stories[0].starts[-1]["world_size"] if stories else 0
+    hosts = set(stories[0].starts[-1]["hosts"]) if stories else set()
+    if stories and (missing := hosts - {story.starts[-1]["host"] for story in stories}):
+        problems.append(
+            f"no journal of {', '.join(sorted(missing))} is here ({len(stories)} of {world_size} ranks): "
+            "of these hosts only the summaries at each log line are known; copy their journal files here for more"
+        )
+    return stories
+
+
+def _attempt(action: Callable[[], T], problems: list[str]) -> T | None:
+    """What may fail for the user's reasons, which then become a problem."""
+    try:
+        return action()
+    except TandemError as error:
+        problems.append(str(error))
+        return None
+
+
+def _state(story: Story, now: float) -> tuple[State, str | None]:
+    """How the run stands, and what made it fail."""
+    if not story.sessions:
+        return "unknown", None
+    last = story.sessions[-1]
+    if last.reason is None:
+        if last.last_heard is not None and now - last.last_heard < SILENCE_SECONDS:
+            return "running", None
+        return "crashed", "it was killed or lost its machine: the journal ends in mid-run, without a word"
+    if last.reason.startswith("failed: "):
+        return "crashed", last.reason.removeprefix("failed: ")
+    return ("finished" if last.reason == "finished" else "stopped"), None
+
+
+def _sessions(story: Story) -> tuple[Session, ...]:
+    return tuple(
+        Session(
+            first_step=session.first_step,
+            last_step=session.last_step,
+            started=session.started - session.startup_seconds,
+            ended=session.last_heard,
+            reason=session.reason,
+            startup_seconds=session.startup_seconds,
+        )
+        for session in story.sessions
+    )
+
+
+def _max_steps(story: Story, config: Config | None) -> float | None:
+    if story.starts:
+        return float(story.starts[-1]["max_steps"])
+    return None if config is None else float(config.train.max_steps)
+
+
+def _curve(records: Sequence[Fact], key: str) -> Curve:
+    return Curve(
+        np.array([record["step"] for record in records], dtype=np.float64),
+        np.array([record[key] for record in records], dtype=np.float64),
+    )
+
+
+def _per_step(progress: Sequence[Fact], value: Callable[[Fact], float]) -> Curve:
+    """Per step of each stretch; nothing at all where nothing ever was."""
+    values = np.array([value(record) / record["steps"] for record in progress], dtype=np.float64)
+    return (
+        Curve(np.array([record["step"] for record in progress], dtype=np.float64), values) if values.any() else NOTHING
+    )
+
+
+def _parts(progress: Sequence[Fact]) -> dict[str, Curve]:
+    names = list(dict.fromkeys(part for record in progress for part in record["seconds"]))
+    steps = np.array([record["step"] for record in progress], dtype=np.float64)
+    return {
+        name: Curve(steps, np.array([record["seconds"].get(name, 0.0) / record["steps"] for record in progress]))
+        for name in names
+    }
+
+
+def _team(start: Fact, plan: Fact | None) -> Team:
+    if not start:
+        return Team()
+    exchange = "allreduce" if plan is None else str(plan["exchange"])
+    return Team(
+        ranks=start["world_size"],
+        hosts=len(start["hosts"]),
+        parameters=start["parameters"],
+        gradient_bytes_per_value=BYTES_A_VALUE.get(exchange),
+        exchange=exchange,
+        local_steps=1 if plan is None else plan["local_steps"],
+        device=start["device"],
+        precision=start["precision"],
+    )
+
+
+def _hosts(stories: Sequence[Story]) -> tuple[HostCurves, ...]:
+    """Of every host its samples, or, if its journal is not here, what it told the others."""
+    samples: dict[str, Rows] = {}
+    cards: dict[str, tuple[str | None, float | None]] = {}
+    for story in stories:
+        samples.update(story.samples)
+        # A host's own samples know its interface, what it told the others does not.
+        cards.update({name: card for name, card in story.cards.items() if name not in cards or card[0] is not None})
+    summaries = stories[0].summaries if stories else {}
+    names = list(dict.fromkeys((*summaries, *samples)))
+    return tuple(
+        HostCurves(
+            name=name,
+            interface=cards[name][0],
+            link_mbit_per_second=cards[name][1],
+            curves=_host_curves(samples.get(name) or summaries[name]),
+        )
+        for name in names
+    )
+
+
+def _host_curves(rows: Rows) -> dict[str, Curve]:
+    table = np.frombuffer(rows, dtype=np.float64).reshape(-1, ROW)
+    columns = ((name, table[:, number + 1]) for number, name in enumerate(HOST_COLUMNS))
+    return {name: Curve(table[:, 0], values) for name, values in columns if not np.isnan(values).all()}
+
+
+def _schedule(config: Config) -> Schedule:
+    schedule, warmup = config.schedule, config.schedule.warmup_steps
+    peak = learning_rate(config, warmup)
+    falls = (
+        f"then falls along half a cosine to zero at step {config.train.max_steps:,}"
+        if schedule.kind == "cosine"
+        else "then falls with the inverse root of the step"
+    )
+    source = f" (scale {schedule.scale:g}, width {config.model.d_model})" if schedule.kind == "noam" else ""
+    return Schedule(
+        explanation=f"rises linearly over {warmup:,} steps to {peak:.2e}{source}, {falls}, whatever the loss does",
+        rate=lambda step: learning_rate(config, max(int(step), 1)),
+    )
+
+
+def _texts(directory: Path, problems: list[str]) -> tuple[Text, ...]:
+    """The training text, if the corpus is still where it was."""
+    run = _attempt(lambda: Run.open(directory), [])
+    if run is None:
+        return ()
+    facts = _attempt(lambda: read_facts(run.corpus_directory), problems)
+    if facts is None:
+        return ()
+    if facts.digest() != run.corpus_digest:
+        problems.append(f"{run.corpus_directory}: is not the corpus of this run any more; its sizes are left out")
+        return ()
+    train = facts.splits["train"]
+    return tuple(
+        Text(
+            language=language,
+            raw_lines=side.raw.lines,
+            raw_bytes=side.raw.bytes,
+            cleaned_lines=side.cleaned.lines,
+            cleaned_bytes=side.cleaned.bytes,
+        )
+        for language, side in ((facts.source_language, train.source), (facts.target_language, train.target))
+    )
+
+
+def _checkpoint(directory: Path) -> Checkpoint | None:
+    """The newest one."""
+    kept = sorted(path for path in directory.glob("step-*") if path.is_dir())
+    if not kept:
+        return None
+    newest = kept[-1]
+    files = tuple(
+        CheckpointFile(name=path.name, bytes=path.stat().st_size, what=what, holds=holds)
+        for path in sorted(newest.iterdir())
+        for what, holds in [WHAT_FILES_ARE.get(path.name, ("not written by Tandem", "other"))]
+    )
+    return Checkpoint(
+        path=str(newest),
+        step=int(newest.name.removeprefix("step-")),
+        files=files,
+        kept=len(kept),
+        kept_bytes=sum(path.stat().st_size for one in kept for path in one.iterdir()),
+    )

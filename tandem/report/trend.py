@@ -1,0 +1,136 @@
+"""What a curve does, with its uncertainty: its noise, its recent slope, where it turned, what comes next."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from tandem.report.record import Curve, FloatArray
+
+# The recent part of a curve is what came after half of its steps: learning curves are about straight over a doubling.
+RECENT_FRACTION = 0.5
+FEWEST_FOR_A_SLOPE = 3
+# A line through three points proves nothing: where evaluations are rare, older ones are called in up to this number.
+ENOUGH_FOR_A_SLOPE = 5
+# A level is the mean over this share of the points: enough to calm a point's noise, short against any trend. The best
+# of many single points is mostly luck, so that it is three at least where there are enough.
+LEVEL_SHARE, LEAST_WINDOW, FEWEST_FOR_A_WINDOW = 0.05, 3, 9
+# The median of normal deviations is this part of their standard deviation.
+MEDIAN_OF_NORMAL = 0.6745
+# The variance of a second difference of independent noise is this many times that of one point.
+SECOND_DIFFERENCE_VARIANCE = 6
+# What the next doubling brings, as parts of what the last one brought: least, middle and most. Seen when public
+# training curves of translators were cut off and compared with how they went on; they bend, they seldom break.
+NEXT_DOUBLING = (0.1, 0.55, 1.0)
+
+
+@dataclass(frozen=True)
+class Slope:
+    """The change of a curve for each doubling of the steps, lately."""
+
+    per_doubling: float
+    error: float
+    """Standard error; neighbouring points that err alike are counted as fewer points."""
+    points: int
+
+    @property
+    def significant(self) -> bool:
+        """Whether it is told apart from no change with some 95 % confidence."""
+        return abs(self.per_doubling) > two_sided_t(self.points - 2) * self.error
+
+
+@dataclass(frozen=True)
+class Turn:
+    """Where a curve was at its best, and how far it has come away from it."""
+
+    best: float
+    best_at: float
+    worsening: float
+    """From the best level to the level at the end, in the direction that is worse; never negative."""
+    noise: float
+    """Standard error of that difference."""
+
+    def beyond(self, least: float) -> bool:
+        """Whether the worsening is more than noise and more than what matters."""
+        # Three standard errors, because the best is the best of many points, and luck has its share in it.
+        return self.worsening > max(3 * self.noise, least)
+
+
+def noise(values: FloatArray) -> float:
+    """Standard deviation of one point around the curve, from how its neighbours bend; robust against jumps."""
+    if len(values) < 2:
+        return 0.0
+    if len(values) <= FEWEST_FOR_A_SLOPE:
+        # Too few to tell noise from trend: all of the movement may be noise.
+        return float(np.abs(np.diff(values)).max()) / math.sqrt(2)
+    bends = np.diff(values, 2)
+    spread = float(np.median(np.abs(bends - np.median(bends)))) / MEDIAN_OF_NORMAL
+    return spread / math.sqrt(SECOND_DIFFERENCE_VARIANCE)
+
+
+def recent_slope(curve: Curve, since: float = 0.0) -> Slope | None:
+    """A straight line over the logarithm of the steps through the recent points; None if there are too few.
+
+    Only points after step `since` count; step 0, which has no logarithm, never does.
+    """
+    kept = curve.at > since
+    curve = Curve(curve.at[kept], curve.values[kept]).finite
+    if len(curve) < FEWEST_FOR_A_SLOPE:
+        return None
+    recent = int(np.sum(curve.at >= curve.at[-1] * RECENT_FRACTION))
+    recent = max(recent, min(ENOUGH_FOR_A_SLOPE, len(curve)))
+    x, y = np.log2(curve.at[-recent:]), curve.values[-recent:]
+    x = x - x.mean()
+    spread = float(x @ x)
+    slope = float(x @ y) / spread
+    residuals = y - y.mean() - slope * x
+    variance = float(residuals @ residuals) / (recent - 2) * _inflation(residuals)
+    return Slope(slope, math.sqrt(variance / spread), recent)
+
+
+def level_at_end(curve: Curve) -> float:
+    """Mean of the last points."""
+    return float(curve.values[-_window(len(curve)) :].mean())
+
+
+def level_around(curve: Curve, step: float) -> float:
+    """Mean of the points around a step."""
+    window = _window(len(curve))
+    nearest = int(np.abs(curve.at - step).argmin())
+    start = min(max(nearest - window // 2, 0), len(curve) - window)
+    return float(curve.values[start : start + window].mean())
+
+
+def turn(curve: Curve, lower_is_better: bool) -> Turn:
+    """The best level of a finite curve of at least one point, and what has become of it."""
+    sign = 1.0 if lower_is_better else -1.0
+    window = _window(len(curve))
+    smooth = np.convolve(sign * curve.values, np.ones(window) / window, mode="valid")
+    best = int(smooth.argmin())
+    middle = best + window // 2
+    error = noise(curve.values) * math.sqrt(2 / window)
+    worsening = max(float(smooth[-1] - smooth[best]), 0.0)
+    return Turn(sign * float(smooth[best]), float(curve.at[middle]), worsening, error)
+
+
+def two_sided_t(degrees: int) -> float:
+    """The bound that chance exceeds in one case of twenty, for a slope with so many degrees of freedom."""
+    # The exact values for few degrees; beyond, an expansion that is right to a hundredth.
+    exact = {1: 12.71, 2: 4.30, 3: 3.18, 4: 2.78, 5: 2.57}
+    return exact.get(degrees) or 1.96 + 2.4 / max(degrees, 1) + 2.8 / max(degrees, 1) ** 2
+
+
+def _window(points: int) -> int:
+    return max(LEAST_WINDOW if points >= FEWEST_FOR_A_WINDOW else 1, round(points * LEVEL_SHARE))
+
+
+def _inflation(residuals: FloatArray) -> float:
+    """How many times larger the variance is because neighbouring points err alike."""
+    power = float(residuals @ residuals)
+    # With fewer points the likeness of neighbours is itself nothing but noise.
+    if len(residuals) < 8 or not power:
+        return 1.0
+    likeness = min(max(float(residuals[1:] @ residuals[:-1]) / power, 0.0), 0.99)
+    return (1 + likeness) / (1 - likeness)

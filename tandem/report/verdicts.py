@@ -1,0 +1,253 @@
+"""Is it trained, did it overfit: what the curves of losses and BLEU say together."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from tandem.report.answers import Confidence
+from tandem.report.record import Curve, RunRecord
+from tandem.report.trend import NEXT_DOUBLING, Slope, Turn, level_around, level_at_end, noise, recent_slope, turn
+
+Trained = Literal["improving", "converged", "diverged", "degenerate", "too_short"]
+Overfitting = Literal["yes", "no", "mixed", "unknown"]
+
+# Twice the steps cost twice the money: a gain below this for it is none. In nats, four per cent of perplexity;
+# in BLEU, about what two seeds of one recipe differ by.
+WORTH_NATS, WORTH_BLEU = 0.04, 0.5
+# An evaluation loss that is worse than its best by less than two seeds of one recipe differ has not turned.
+TURNED_NATS = 0.025
+# With fewer evaluations, and fewer points of the training loss, nobody can tell a trend from a beginning.
+FEWEST_EVALUATIONS, FEWEST_TRAINING_POINTS = 6, 20
+# Even with a long training loss, fewer evaluations than this show no trend.
+FEWEST_EVALUATIONS_AT_ALL = 3
+# A model below this BLEU translates nothing.
+NO_TRANSLATION_BLEU = 2.0
+# A collapse: of the best BLEU less than this is left.
+COLLAPSED_SHARE = 0.1
+# No human language is this predictable from another; only broken data is, or a corpus that BLEU shows to be easy.
+IMPLAUSIBLE_NATS, EASY_BLEU = 0.1, 50.0
+# A curve that has moved by less than this share of its value since the first evaluation has never learnt.
+FLAT_SHARE = 0.06
+# The first evaluation is near the beginning if it comes before this share of the steps.
+NEAR_BEGINNING = 0.2
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """A value at twice the steps: middle, and an interval around it."""
+
+    low: float
+    middle: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Learning:
+    """The curves of a run, judged."""
+
+    trained: Trained
+    trained_confidence: Confidence
+    trained_because: str
+    overfitting: Overfitting
+    overfitting_confidence: Confidence
+    overfitting_because: str
+    loss_slope: Slope | None
+    bleu_slope: Slope | None
+    loss_turn: Turn | None
+    bleu_since_turn: float | None
+    """How BLEU has changed since the evaluation loss was at its best."""
+    loss_forecast: Forecast | None
+    bleu_forecast: Forecast | None
+
+
+def judge(run: RunRecord) -> Learning:
+    """Read the curves."""
+    loss, bleu = run.eval_loss.finite, run.bleu.finite
+    loss_turn = turn(loss, lower_is_better=True) if len(loss) else None
+    turned_at = loss_turn.best_at if loss_turn is not None and loss_turn.beyond(TURNED_NATS) else 0.0
+    # A line through a curve's fall and its rise would tell neither.
+    loss_slope, bleu_slope = recent_slope(loss, since=turned_at), recent_slope(bleu)
+    since = None
+    if loss_turn is not None and len(bleu):
+        since = level_at_end(bleu) - level_around(bleu, loss_turn.best_at)
+    trained, confidence, because = _trained(run, loss_slope, bleu_slope, loss_turn)
+    overfitting, overfitting_confidence, overfitting_because = _overfitting(run, trained, loss_turn, since)
+    going_on = trained in ("improving", "converged")
+    return Learning(
+        trained=trained,
+        trained_confidence=confidence,
+        trained_because=because,
+        overfitting=overfitting,
+        overfitting_confidence=overfitting_confidence,
+        overfitting_because=overfitting_because,
+        loss_slope=loss_slope,
+        bleu_slope=bleu_slope,
+        loss_turn=loss_turn,
+        bleu_since_turn=since,
+        loss_forecast=_forecast(loss, loss_slope, better=-1.0) if going_on else None,
+        bleu_forecast=_forecast(bleu, bleu_slope, better=1.0) if going_on else None,
+    )
+
+
+def _trained(
+    run: RunRecord, loss_slope: Slope | None, bleu_slope: Slope | None, loss_turn: Turn | None
+) -> tuple[Trained, Confidence, str]:
+    if because := _divergence(run, loss_turn):
+        return "diverged", "high", because
+    evaluations = max(len(run.eval_loss.finite), len(run.bleu.finite))
+    if evaluations < FEWEST_EVALUATIONS_AT_ALL or (
+        evaluations < FEWEST_EVALUATIONS and len(run.train_loss.finite) < FEWEST_TRAINING_POINTS
+    ):
+        count = f"{evaluations} evaluation{'s' if evaluations != 1 else ''}" if evaluations else "no evaluation"
+        return "too_short", "high" if evaluations else "none", f"{count}: too few to tell a trend from a beginning"
+    if because := _degeneration(run, loss_slope, bleu_slope):
+        return "degenerate", "high", because
+    if _hardly_moved(run):
+        return "improving", "low", f"the evaluation loss has only begun to fall; {_trends(loss_slope, bleu_slope)}"
+    return _improving_or_converged(loss_slope, bleu_slope, loss_turn)
+
+
+def _divergence(run: RunRecord, loss_turn: Turn | None) -> str | None:
+    """Why the run has diverged; None if it has not."""
+    if run.not_finite:
+        return run.failure or "the program stopped because its numbers were not finite any more"
+    for name, curve in (("training loss", run.train_loss), ("evaluation loss", run.eval_loss)):
+        if len(curve) and not math.isfinite(curve.values[-1]):
+            first_bad = curve.at[~np.isfinite(curve.values)][0]
+            return f"the {name} is not a number any more (first at {run.axis} {first_bad:,.0f})"
+    loss, bleu, train = run.eval_loss.finite, run.bleu.finite, run.train_loss.finite
+    train_lost = _share_lost(train)
+    if loss_turn is None:
+        return "the training loss has lost most of what it had gained" if train_lost > 0.5 else None
+    collapsed = len(bleu) > 1 and level_at_end(bleu) < COLLAPSED_SHARE * bleu.values.max()
+    if loss_turn.beyond(TURNED_NATS):
+        lost = _share_lost(loss)
+        rise = f"the evaluation loss has risen by {loss_turn.worsening:.2f} since {run.axis} {loss_turn.best_at:,.0f}"
+        if collapsed:
+            return f"{rise}, and BLEU has collapsed to {level_at_end(bleu):.1f}"
+        if train_lost > 0.5:
+            return f"{rise}, and the training loss with it"
+        # Overfitting lets a loss rise far, but the training loss then falls, and BLEU hardly suffers.
+        if lost > 1.0 and not len(bleu) and not len(train):
+            return f"{rise}: it is worse than at the first evaluation"
+    return None
+
+
+def _share_lost(loss: Curve) -> float:
+    """How much of its fall a loss has risen again by the end."""
+    if len(loss) < FEWEST_EVALUATIONS_AT_ALL:
+        return 0.0
+    found = turn(loss, lower_is_better=True)
+    fall = loss.values[0] - found.best
+    if not found.beyond(TURNED_NATS):
+        return 0.0
+    return found.worsening / fall if fall > 0 else math.inf
+
+
+def _degeneration(run: RunRecord, loss_slope: Slope | None, bleu_slope: Slope | None) -> str | None:
+    """Why what was learnt is no translation; None if it may be one."""
+    loss, bleu = run.eval_loss.finite, run.bleu.finite
+    if len(bleu) and level_at_end(bleu) < NO_TRANSLATION_BLEU and not _gains(loss_slope, -1, WORTH_NATS):
+        return f"BLEU is {level_at_end(bleu):.1f} and the evaluation loss falls no more: it translates nothing"
+    if len(loss) < FEWEST_EVALUATIONS_AT_ALL or loss.at[0] > NEAR_BEGINNING * loss.at[-1]:
+        return None
+    easy = len(bleu) and level_at_end(bleu) > EASY_BLEU
+    perplexity = math.exp(min(level_at_end(loss), 700.0))
+    if loss.values[0] < IMPLAUSIBLE_NATS and not easy:
+        return (
+            f"a perplexity of {perplexity:.2f} since the first evaluation: no translation is that predictable; "
+            "look at the data (source and target may be the same, or almost all padding)"
+        )
+    if _hardly_moved(run) and not _falls(loss_slope):
+        return f"the evaluation loss has hardly moved since the first evaluation (perplexity {perplexity:,.2f})"
+    return None
+
+
+def _hardly_moved(run: RunRecord) -> bool:
+    """Whether the evaluation loss is still where it was near the beginning of the run, with no BLEU to say more."""
+    loss = run.eval_loss.finite
+    if not len(loss) or len(run.bleu) or loss.at[0] > NEAR_BEGINNING * loss.at[-1]:
+        return False
+    return float(loss.values[0] - loss.values.min()) < FLAT_SHARE * abs(float(loss.values[0]))
+
+
+def _falls(slope: Slope | None) -> bool:
+    return slope is not None and slope.significant and slope.per_doubling < 0
+
+
+def _gains(slope: Slope | None, better: int, worth: float) -> bool:
+    """Whether a curve gets better by more than chance and by what is worth the money."""
+    return slope is not None and slope.significant and better * slope.per_doubling > worth
+
+
+def _improving_or_converged(
+    loss_slope: Slope | None, bleu_slope: Slope | None, loss_turn: Turn | None
+) -> tuple[Trained, Confidence, str]:
+    """BLEU is what is wanted; the evaluation loss is quieter. Either of them may still be worth going on for."""
+    loss_turned = loss_turn is not None and loss_turn.beyond(TURNED_NATS)
+    loss_gains = _gains(loss_slope, -1, WORTH_NATS) and not loss_turned
+    bleu_gains = _gains(bleu_slope, 1, WORTH_BLEU)
+    if loss_gains or bleu_gains:
+        both = loss_gains and (bleu_gains or bleu_slope is None)
+        return "improving", "high" if both else "medium", _trends(loss_slope, bleu_slope)
+    # Large but uncertain slopes: more likely noise than convergence is proven.
+    unsure = any(
+        slope is not None and not slope.significant and 2 * slope.error > worth
+        for slope, worth in ((loss_slope, WORTH_NATS), (bleu_slope, WORTH_BLEU))
+    )
+    because = _trends(loss_slope, bleu_slope)
+    if loss_turned:
+        because = f"the evaluation loss is past its best; {because}"
+    return "converged", "medium" if unsure else "high", because
+
+
+def _trends(loss_slope: Slope | None, bleu_slope: Slope | None) -> str:
+    """The recent slopes in words."""
+    said = [
+        f"{name} {slope.per_doubling:+.{digits}f} (+-{2 * slope.error:.{digits}f})"
+        for name, slope, digits in (("evaluation loss", loss_slope, 3), ("BLEU", bleu_slope, 2))
+        if slope is not None
+    ]
+    return f"lately, for each doubling of the steps: {', '.join(said)}"
+
+
+def _overfitting(
+    run: RunRecord, trained: Trained, loss_turn: Turn | None, bleu_since: float | None
+) -> tuple[Overfitting, Confidence, str]:
+    loss, bleu = run.eval_loss.finite, run.bleu.finite
+    if loss_turn is None:
+        return "unknown", "none", "there is no evaluation loss"
+    if len(loss) < FEWEST_EVALUATIONS_AT_ALL:
+        return "unknown", "none", "there are too few evaluations"
+    if trained == "degenerate":
+        return "unknown", "none", "the evaluation loss says nothing of this model"
+    few = len(loss) < FEWEST_EVALUATIONS
+    bleu_turn = turn(bleu, lower_is_better=False) if len(bleu) else None
+    fell = bleu_turn is not None and bleu_turn.beyond(WORTH_BLEU)
+    if not loss_turn.beyond(TURNED_NATS):
+        if fell and bleu_turn is not None:
+            return "mixed", "medium", f"the evaluation loss keeps its best, but BLEU lost {bleu_turn.worsening:.1f}"
+        return "no", "low" if few else "high", "the evaluation loss ends at its best, within noise"
+    rise = f"the evaluation loss turned at {run.axis} {loss_turn.best_at:,.0f} and rose by {loss_turn.worsening:.3f}"
+    if bleu_since is None or bleu.values.max() < NO_TRANSLATION_BLEU:
+        return "yes", "medium", rise
+    if bleu_since < -WORTH_BLEU or fell:
+        return "yes", "high", f"{rise}, and BLEU changed by {bleu_since:+.1f}"
+    return "mixed", "medium", f"{rise}, yet BLEU changed by {bleu_since:+.1f}: it does not share the loss's view"
+
+
+def _forecast(curve: Curve, slope: Slope | None, better: float) -> Forecast | None:
+    """The curve at twice the steps; a curve that gets worse is not expected to be trained on."""
+    if slope is None:
+        return None
+    now, error = level_at_end(curve), 2 * (slope.error + noise(curve.values))
+    gain = max(better * slope.per_doubling, 0.0)
+    least, middle, most = (now + better * part * gain for part in NEXT_DOUBLING)
+    low, high = min(least, most) - error, max(least, most) + error
+    if better > 0:
+        return Forecast(max(low, 0.0), min(middle, 100.0), min(high, 100.0))
+    return Forecast(max(low, 0.0), max(middle, 0.0), high)

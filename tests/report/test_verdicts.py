@@ -1,0 +1,117 @@
+"""Runs of every kind get the verdict that a careful reader would give."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tandem.report.record import NOTHING, Curve, RunRecord
+from tandem.report.verdicts import judge
+
+STEPS = np.arange(1, 41) * 500.0
+
+
+def curve(values: Any, spread: float = 0.0, seed: int = 0) -> Curve:
+    values = np.asarray(values, dtype=np.float64)
+    jitter = spread * np.random.default_rng(seed).standard_normal(len(values))
+    return Curve(STEPS[: len(values)], values + jitter)
+
+
+def run(eval_loss: Curve = NOTHING, bleu: Curve = NOTHING, train_loss: Curve = NOTHING, **values: Any) -> RunRecord:
+    return RunRecord(
+        source="made", path="x", state="unknown", eval_loss=eval_loss, bleu=bleu, train_loss=train_loss, **values
+    )
+
+
+FALLING = 2 + 4 / np.sqrt(STEPS / 500)
+LEVEL = 2 + 4 * np.exp(-STEPS / 1000)
+VALLEY = np.where(STEPS < 8000, 2 + 4 * np.exp(-STEPS / 1500), 2.02 + (STEPS - 8000) / 24_000)
+RISING_BLEU = 10 * np.log10(STEPS / 100)
+LEVEL_BLEU = 25 * (1 - np.exp(-STEPS / 1000))
+
+CASES = {
+    "improving": (run(curve(FALLING, 0.01)), "improving", "no"),
+    "improving by BLEU alone": (run(bleu=curve(RISING_BLEU, 0.2)), "improving", "unknown"),
+    "converged": (run(curve(LEVEL, 0.01), curve(LEVEL_BLEU, 0.2)), "converged", "no"),
+    "overfitting, by loss alone": (run(curve(VALLEY, 0.01)), "converged", "yes"),
+    "overfitting, and BLEU falls": (
+        run(curve(VALLEY, 0.01), curve(np.where(STEPS < 8000, LEVEL_BLEU, LEVEL_BLEU - (STEPS - 8000) / 4000), 0.1)),
+        "converged",
+        "yes",
+    ),
+    "the loss rises and BLEU, too": (run(curve(VALLEY, 0.01), curve(RISING_BLEU, 0.1)), "improving", "mixed"),
+    "the loss rises far while training goes well": (
+        run(curve(np.where(STEPS < 8000, LEVEL, 2 + (STEPS - 8000) / 4000), 0.02), train_loss=curve(LEVEL - 1)),
+        "converged",
+        "yes",
+    ),
+    "not a number at the end": (run(curve([*FALLING[:30], math.nan])), "diverged", "no"),
+    "infinite training loss": (run(curve(FALLING), train_loss=curve([5.0, 4.0, math.inf])), "diverged", "no"),
+    "both losses rise": (
+        run(curve(np.where(STEPS < 8000, LEVEL, 5.5), 0.05), train_loss=curve(np.where(STEPS < 8000, LEVEL, 6.0), 0.1)),
+        "diverged",
+        "yes",
+    ),
+    "BLEU collapses": (
+        run(curve(np.where(STEPS < 8000, LEVEL, 3.0), 0.02), curve(np.where(STEPS < 8000, LEVEL_BLEU, 0.1))),
+        "diverged",
+        "yes",
+    ),
+    "the program gave up": (run(curve(FALLING), not_finite=True, failure="step 9: not finite"), "diverged", "no"),
+    "a spike that it recovered from": (
+        run(curve(np.where(STEPS == 5000, 9.0, FALLING), 0.01)),
+        "improving",
+        "no",
+    ),
+    "predicts everything from the start": (run(curve(np.full(20, 0.025), 0.0003)), "degenerate", "unknown"),
+    "never moved": (run(curve(np.full(20, 8.5), 0.01)), "degenerate", "unknown"),
+    "translates nothing": (run(curve(np.full(20, 6.0), 0.01), curve(np.full(20, 0.1), 0.01)), "degenerate", "unknown"),
+    "an easy corpus, learnt well": (
+        run(curve(0.03 + 3 * np.exp(-STEPS / 500), 0.001), curve(96 * (1 - np.exp(-STEPS / 500)), 0.1)),
+        "converged",
+        "no",
+    ),
+    "has hardly begun": (run(curve(9.15 - 0.004 * np.arange(8))), "improving", "no"),
+    "one evaluation": (run(curve([5.0])), "too_short", "unknown"),
+    "five evaluations and nothing else": (run(curve(FALLING[:5])), "too_short", "no"),
+    "four evaluations beside a long training loss": (
+        run(curve(FALLING[:4]), curve(RISING_BLEU[:4]), curve(FALLING)),
+        "improving",
+        "no",
+    ),
+    "nothing": (run(), "too_short", "unknown"),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_verdicts(name: str) -> None:
+    record, trained, overfitting = CASES[name]
+    found = judge(record)
+    assert (found.trained, found.overfitting) == (trained, overfitting), found
+
+
+@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("name", ["improving", "converged", "overfitting"])
+def test_no_verdict_hangs_on_the_noise(name: str, seed: int) -> None:
+    shape = {"improving": FALLING, "converged": LEVEL, "overfitting": VALLEY}[name]
+    found = judge(run(curve(shape, 0.015, seed)))
+    assert found.trained == ("improving" if name == "improving" else "converged")
+    assert found.overfitting == ("yes" if name == "overfitting" else "no")
+
+
+def test_a_forecast_holds_where_the_curve_went_on() -> None:
+    """Cut off half-way, and compared with the rest."""
+    whole = 2 + 4 / np.sqrt(np.arange(1, 81) * 1.0)
+    found = judge(run(Curve(np.arange(1.0, 41.0), whole[:40])))
+    assert found.loss_forecast is not None
+    assert found.loss_forecast.low <= whole[79] <= found.loss_forecast.high
+    assert found.loss_forecast.middle < whole[39]
+
+
+def test_a_curve_past_its_best_is_not_expected_to_gain() -> None:
+    found = judge(run(curve(VALLEY, 0.01)))
+    assert found.loss_forecast is not None
+    assert found.loss_forecast.middle == pytest.approx(VALLEY[-1], abs=0.05)
