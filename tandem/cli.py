@@ -36,6 +36,8 @@ app.add_typer(config_app, name="config")
 LINES_AT_ONCE = 1024
 # The exit code of a training that was asked to stop, as shells count an interrupted program.
 STOPPED = 130
+# The exit code of a doctor that would not start the run.
+ADVISED_AGAINST = 1
 
 TextPair = tuple[Path, Path]
 Overrides = Annotated[
@@ -124,6 +126,35 @@ def prepare(
 
 
 @app.command()
+def doctor(
+    config: Annotated[
+        str, typer.Argument(metavar="PRESET_OR_FILE", help="The settings of the run to come.")
+    ] = "transformer-base",
+    overrides: Overrides = None,
+    corpus: Annotated[Path | None, typer.Option(help="Directory made by `tandem prepare`; else made-up text.")] = None,
+    run: Annotated[Path, typer.Option(help="Where the run would be put: its disk is looked at.")] = Path("runs"),
+    price_per_hour: Annotated[float | None, typer.Option(min=0, help="Dollars that one machine costs an hour.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Measure machines and network for a minute and predict what a run would take; exit code 1 advises against it."""
+    from tandem.config import load
+
+    settings = load(config, overrides or [])
+    from tandem.doctor.examine import examine
+    from tandem.doctor.render import show
+    from tandem.monitor.stages import shown_stages
+
+    with shown_stages(_console(stderr=True)) as progress:
+        diagnosis = examine(settings, corpus, price_per_hour, run, progress)
+    if as_json:
+        _print_json(diagnosis.as_dict())
+    else:
+        show(diagnosis, _console(stderr=False))
+    if diagnosis.advises_against:
+        raise typer.Exit(ADVISED_AGAINST)
+
+
+@app.command()
 def train(
     config: Annotated[str, typer.Argument(metavar="PRESET_OR_FILE", help="A preset's name or a YAML file.")],
     corpus: Annotated[Path, typer.Option(help="Directory made by `tandem prepare`.")],
@@ -182,6 +213,41 @@ def launch(
         join_seconds=join_seconds,
     )
     raise typer.Exit(launch_on_hosts(order))
+
+
+@app.command()
+def report(
+    path: Annotated[Path, typer.Argument(help="A run's directory, or another program's log, CSV or event directory.")],
+    out: Annotated[
+        Path | None, typer.Option(help="Directory for the report; by default a run's own, or else this one.")
+    ] = None,
+    price_per_hour: Annotated[float | None, typer.Option(min=0, help="Dollars that one machine costs an hour.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON, and write no files.")] = False,
+) -> None:
+    """Explain a run: eleven questions answered with their evidence, as a page, Markdown and JSON."""
+    from tandem.report.examine import examine
+    from tandem.report.files import write_report
+    from tandem.report.render.text import render_text
+    from tandem.report.sources.find import read_run
+
+    found = examine(read_run(path), price_per_hour)
+    if as_json:
+        _print_json(found.as_dict())
+        return
+    page = write_report(found, out or (path if (path / "run.json").is_file() else Path()))
+    print(render_text(found, width=_console().width))
+    print(f"wrote {page}, and the same as report.md and report.json")
+
+
+@app.command()
+def watch(
+    run: RunPath,
+    once: Annotated[bool, typer.Option("--once", help="Print one picture and end.")] = False,
+) -> None:
+    """Watch a run while it trains, on any of its hosts."""
+    from tandem.monitor.watch import watch as watch_run
+
+    watch_run(run, _console(stderr=False), once)
 
 
 @app.command()

@@ -142,6 +142,53 @@ def test_average(run_tandem: Tandem, trained: Path) -> None:
     assert "checkpoint.keep_last=5" in err
 
 
+def test_report_writes_a_page_beside_the_run(run_tandem: Tandem, trained: Path) -> None:
+    code, out, _ = run_tandem("report", trained, "--price-per-hour", "2")
+    assert code == 0
+    assert "The run finished" in out
+    assert f"wrote {trained / 'report.html'}" in out
+    written = json.loads((trained / "report.json").read_text(encoding="utf-8"))
+    assert len(written["questions"]) == 11
+    assert "Was the network the bottleneck?" in (trained / "report.md").read_text(encoding="utf-8")
+    assert "plotly" in (trained / "report.html").read_text(encoding="utf-8")
+
+
+def test_report_as_a_program_reads_it(run_tandem: Tandem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    curve = tmp_path / "curve.csv"
+    curve.write_text("epoch,valid_loss\n" + "".join(f"{epoch},{2 + 4 / epoch}\n" for epoch in range(1, 30)))
+    code, out, err = run_tandem("report", curve, "--json")
+    assert (code, err) == (0, "")
+    assert json.loads(out)["questions"][1]["verdict"] == "improving"
+    assert [path.name for path in tmp_path.iterdir()] == ["curve.csv"]
+    assert run_tandem("report", curve)[0] == 0
+    assert (tmp_path / "report.html").is_file()
+    curve.write_bytes(bytes(100))
+    code, out, err = run_tandem("report", curve, "--json")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+
+
+def test_watch_once(run_tandem: Tandem, trained: Path) -> None:
+    code, out, _ = run_tandem("watch", trained, "--once")
+    assert code == 0
+    assert "finished" in out
+    assert "12" in out
+
+
+def test_doctor_with_settings_it_would_not_start(
+    run_tandem: Tandem, tiny_corpus: PreparedCorpus, tmp_path: Path
+) -> None:
+    command = ["doctor", "demo", *TINY, "--corpus", tiny_corpus.directory, "--run", tmp_path / "run", "--json"]
+    code, out, err = run_tandem(*command)
+    diagnosis = json.loads(out)
+    assert code == int(diagnosis["advises_against"]) == 0, diagnosis["reasons_against"]
+    assert "steps without exchange" in err
+    # More checkpoints than any disk holds.
+    code, out, _ = run_tandem(*command, "checkpoint.keep_last=1000000000")
+    assert code == 1
+    assert "make room" in " ".join(json.loads(out)["reasons_against"])
+
+
 def test_config_show_prints_what_config_reads(run_tandem: Tandem, tmp_path: Path) -> None:
     code, out, _ = run_tandem("config", "show", "transformer-base", "train.max_steps=5")
     assert code == 0

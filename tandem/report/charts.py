@@ -12,6 +12,8 @@ STACK = ("compute", "optimizer", "data", "communication", "waiting", "evaluation
 # Marks beyond so many would hide the curves.
 MOST_MARKS = 20
 PERCENT = 100.0
+# A formula is smooth: no more points are needed to draw it.
+FORMULA_POINTS = 1000
 
 
 def make_charts(run: RunRecord) -> tuple[Chart, ...]:
@@ -35,8 +37,14 @@ def _chart(
     curves: dict[str, Curve],
     marks: tuple[tuple[float, str], ...] = (),
     note: str = "",
+    dashed: str = "",
 ) -> Chart | None:
-    traces = tuple(Trace(name=name, curve=curve) for name, curve in curves.items() if len(curve))
+    """A chart of the curves that have points; those whose name ends in a certain word are dashed."""
+    traces = tuple(
+        Trace(name=name, curve=curve, dashed=bool(dashed) and name.endswith(dashed))
+        for name, curve in curves.items()
+        if len(curve)
+    )
     return Chart(id=id, title=title, y_label=y_label, traces=traces, marks=marks, note=note) if traces else None
 
 
@@ -45,6 +53,7 @@ def _learning_rate(run: RunRecord) -> Chart | None:
     if len(run.learning_rate):
         traces.append(Trace(name="logged", curve=run.learning_rate))
     at = run.learning_rate.at if len(run.learning_rate) else run.train_loss.at
+    at = at[:: max(len(at) // FORMULA_POINTS, 1)]
     if run.schedule is not None and run.schedule.rate is not None and len(at):
         promised = Curve.of((float(step), run.schedule.rate(max(float(step), 1.0))) for step in at)
         traces.append(Trace(name="by the settings", curve=promised, dashed=True))
@@ -79,7 +88,9 @@ def _host_charts(run: RunRecord) -> Iterator[Chart | None]:
         for way in ("sent", "received")
         if way in host.curves and host.curves[way].values.any()
     }
-    yield _chart("network", "Network", "Mbit/s", network, note=f"speed of the cards: {speed}" if speed else "")
+    yield _chart(
+        "network", "Network", "Mbit/s", network, note=f"speed of the cards: {speed}" if speed else "", dashed="received"
+    )
     for id, title, kinds in (
         ("gpus", "GPUs", {"gpu_utilisation": "utilised", "gpu_power": "of power cap", "gpu_memory": "memory"}),
         ("cpu", "Processor and memory", {"cpu": "processor", "memory": "memory"}),
@@ -90,14 +101,14 @@ def _host_charts(run: RunRecord) -> Iterator[Chart | None]:
             for kind, words in kinds.items()
             if kind in host.curves
         }
-        yield _chart(id, title, "%", shares)
+        yield _chart(id, title, "%", shares, dashed="memory")
     disk = {
         f"{host.name} {words}" if several else words: host.curves[kind]
         for host in run.hosts
         for kind, words in (("disk_read", "read"), ("disk_written", "written"))
         if kind in host.curves
     }
-    yield _chart("disk", "Disk", "MB/s", disk)
+    yield _chart("disk", "Disk", "MB/s", disk, dashed="written")
 
 
 def _percent(host: HostCurves, kind: str) -> Curve:

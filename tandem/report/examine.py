@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 import tandem
 from tandem.report.answers import Answer, Report
 from tandem.report.charts import make_charts
+from tandem.report.figures import duration
 from tandem.report.findings import Findings, find
 from tandem.report.questions.duration import answer_duration
 from tandem.report.questions.files import answer_checkpoint_files, answer_checkpoint_size, answer_training_set
@@ -15,7 +16,6 @@ from tandem.report.questions.learning import TRAINED_WORDS, answer_learning_rate
 from tandem.report.questions.machines import answer_network, answer_network_correlation, answer_utilisation
 from tandem.report.questions.steps import answer_step_time
 from tandem.report.record import RunRecord
-from tandem.report.render.figures import duration
 
 # In the order in which they are asked.
 QUESTIONS = (
@@ -73,13 +73,16 @@ def _outcome(run: RunRecord, findings: Findings) -> str:
 def _hold_up(findings: Findings, answers: Mapping[str, Answer]) -> str:
     network, compute = findings.network, answers["utilisation"].evidence.get("compute_share")
     said = []
+    if network.verdict != "unknown":
+        said.append("The network was the bottleneck" if network.verdict == "bottleneck" else "Not the network")
     if compute is not None:
         said.append(f"{compute:.0%} of the training time was compute")
-    if network.verdict != "unknown":
-        said.append("the network was the bottleneck" if network.verdict == "bottleneck" else "the network did not")
     if findings.steps is not None:
         said.append(f"a step took {duration(findings.steps.median)}")
-    return f"What held it up? {'; '.join(said) or 'The data has no clock and no samples to tell'}."
+    # Of the step time alone nobody learns what held it up.
+    if network.verdict == "unknown" and compute is None:
+        said.insert(0, "The data has no clock and no samples to tell")
+    return f"What held it up? {'; '.join(said)}."
 
 
 def _advice(run: RunRecord, findings: Findings) -> str:

@@ -208,7 +208,7 @@ def _improving_or_converged(
 def _trends(loss_slope: Slope | None, bleu_slope: Slope | None) -> str:
     """The recent slopes in words."""
     said = [
-        f"{name} {slope.per_doubling:+.{digits}f} (+-{2 * slope.error:.{digits}f})"
+        f"{name} {slope.per_doubling:+.{digits}f} (±{2 * slope.error:.{digits}f})"
         for name, slope, digits in (("evaluation loss", loss_slope, 3), ("BLEU", bleu_slope, 2))
         if slope is not None
     ]

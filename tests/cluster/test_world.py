@@ -44,6 +44,7 @@ with joined_world() as world:
         "largest": world.largest(10 - world.rank),
         "agree": (world.agree(world.rank == 1), world.agree(False)),
         "told": world.told(b"from %d" % world.rank),
+        "hosts": world.from_each_host(b"x" * 3 * world.rank + b"from %d" % world.rank),
         "sum": world.sum_(torch.tensor([world.rank, 2])).tolist(),
         "inside": mine.tolist(),
         "together": (outcome(lambda: world.together(fail_on_second_rank)), outcome(lambda: world.together(lambda: 5))),
@@ -67,6 +68,7 @@ def test_without_a_launcher_a_process_is_alone(monkeypatch: pytest.MonkeyPatch) 
         assert not world.agree(False)
         assert world.sum_(torch.tensor([3])).tolist() == [3]
         assert world.told(b"word") == b"word"
+        assert world.from_each_host(b"word") == [b"word"]
         assert world.together(lambda: 5) == 5
         world.check_same("the corpus", "any")
 
@@ -129,6 +131,7 @@ def test_processes_get_the_same_answers() -> None:
         "largest": 10.0,
         "agree": (True, False),
         "told": b"from 0",
+        "hosts": [b"from 0", b"xxxfrom 1"],
         "sum": [3, 6],
         "same": None,
     }

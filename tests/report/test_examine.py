@@ -149,7 +149,7 @@ def test_the_forecast_has_an_interval_hours_and_cost(report: Make) -> None:
     low, high = found.evidence["bleu_at_twice_the_steps_interval"]
     assert low < found.evidence["bleu_at_twice_the_steps"] < high
     assert found.verdict == "improving"
-    assert found.evidence["cost_for_twice_the_steps_dollars"] > 0
+    assert found.evidence["twice_the_steps_cost_dollars"] > 0
     assert "at twice the steps expect BLEU" in found.answer
 
 

@@ -164,6 +164,17 @@ def test_a_hosts_memory_is_its_own_and_not_empty(way: str, train: Train) -> None
     assert any(tensor.any() for tensor in first.values())
 
 
+def test_every_journal_tells_of_all_hosts(train: Train) -> None:
+    for host, run in enumerate(train("int4").broken):
+        surveys = records(run, "surveyed", rank=host)
+        assert [survey["step"] for survey in surveys][-2:] == [5, 6]
+        assert all([summary["host"] for summary in survey["hosts"]] == ["a", "b"] for survey in surveys)
+        last = surveys[-1]["hosts"]
+        assert all(0 < summary["memory"] < 1 and summary["seconds"]["compute"] > 0 for summary in last)
+        # The samples themselves stay with their host.
+        assert {sample["use"]["host"] for sample in records(run, "sampled", rank=host)} == {"ab"[host]}
+
+
 # --- how close they stay to a single process
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from tandem.report.answers import Answer, Confidence, Evidence
+from tandem.report.figures import duration
 from tandem.report.findings import Findings, cost
 from tandem.report.record import RunRecord
-from tandem.report.render.figures import duration
 
 QUESTION = "How long did the run take?"
 EXPLANATION = (

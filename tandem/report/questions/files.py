@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from tandem.report.answers import Answer, Confidence, Evidence
+from tandem.report.figures import size
 from tandem.report.findings import Findings
 from tandem.report.record import RunRecord, Text
-from tandem.report.render.figures import size
 
 
 def answer_training_set(run: RunRecord, findings: Findings) -> Answer:

@@ -8,10 +8,10 @@ from collections.abc import Callable
 import numpy as np
 
 from tandem.report.answers import Answer, Confidence, Evidence
+from tandem.report.figures import duration
 from tandem.report.findings import Findings, cost
 from tandem.report.questions.duration import estimated_seconds, wall_seconds
 from tandem.report.record import FloatArray, RunRecord
-from tandem.report.render.figures import duration
 from tandem.report.verdicts import Forecast, Trained
 
 TRAINED_WORDS: dict[Trained, str] = {
@@ -73,12 +73,12 @@ def _forecast_words(run: RunRecord, findings: Findings, forecast: Forecast, evid
     seconds = wall_seconds(run) or estimated_seconds(run)
     if seconds is None:
         return words
-    evidence["seconds_for_twice_the_steps"] = seconds
+    evidence["twice_the_steps_seconds"] = seconds
     words += f" for {duration(seconds)} more"
     bill = cost(findings, seconds)
     if bill is None:
         return words
-    evidence["cost_for_twice_the_steps_dollars"] = bill
+    evidence["twice_the_steps_cost_dollars"] = bill
     return f"{words}, ${bill:,.2f}"
 
 
@@ -170,8 +170,13 @@ def _compare_rates(run: RunRecord, evidence: Evidence) -> tuple[str, Confidence,
 
 def _deviation(rate: Callable[[float], float], step: float, logged: float) -> float:
     """Relative distance to the nearest promised rate around a step."""
-    promised = [rate(max(step + shift, 1.0)) for shift in (-STEP_TOLERANCE, 0, STEP_TOLERANCE)]
-    return min(abs(logged - value) / max(abs(value), math.ulp(1.0)) for value in promised)
+    nearest = math.inf
+    for shift in (0, -STEP_TOLERANCE, STEP_TOLERANCE):
+        value = rate(max(step + shift, 1.0))
+        nearest = min(nearest, abs(logged - value) / max(abs(value), math.ulp(1.0)))
+        if nearest <= RATE_TOLERANCE:
+            break
+    return nearest
 
 
 def _since_last_change(run: RunRecord) -> slice:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from tandem.report.answers import Answer, Confidence, Evidence
+from tandem.report.figures import duration, percent, size
 from tandem.report.findings import Findings
 from tandem.report.network import NOT_TRAINING
 from tandem.report.record import FloatArray, HostCurves, RunRecord
-from tandem.report.render.figures import duration, percent, size
 
 # Compute takes at least this share of the time in which a device is well used; the optimizer counts as compute.
 WELL_USED = 0.85
@@ -178,7 +178,7 @@ def _relation(
     rates = carried * 8e-6 / steps
     evidence["bytes_per_step"] = float(np.median(carried))
     evidence["rate_mbit_per_second"] = float(np.median(rates))
-    evidence["rate_range"] = [float(rates.min()), float(rates.max())]
+    evidence["rate_mbit_per_second_range"] = [float(rates.min()), float(rates.max())]
     with_bytes, with_rate = _correlation(steps, carried), _correlation(steps, rates)
     evidence["correlation_of_step_time_with_bytes"] = with_bytes
     evidence["correlation_of_step_time_with_rate"] = with_rate

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 
 from tandem.report.answers import Answer
+from tandem.report.figures import duration, percent
 from tandem.report.findings import Findings
 from tandem.report.record import RunRecord
-from tandem.report.render.figures import duration, percent
 
 QUESTION = "How long did a step take on average?"
 EXPLANATION = (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
@@ -42,6 +43,8 @@ WHAT_FILES_ARE: dict[str, tuple[str, Holding]] = {
     OPTIMIZER_FILE: ("Adam's two means of every weight: needed only to go on training", "optimizer"),
     STATE_FILE: ("step, progress, versions, and the checksums of the other files", "other"),
 }
+# Journals that together take a second or more to read are worth the start of more processes.
+LONG_BYTES = 100_000_000
 RANK = re.compile(r"rank-(\d+)\.jsonl")
 
 
@@ -97,11 +100,9 @@ def _stories(directory: Path, problems: list[str]) -> list[Story]:
     if not found:
         problems.append("the run has no journal: it was never started, or its files were moved")
     stories = []
-    for rank, path in found:
-        try:
-            story = read_story(read_journal(path))
-        except OSError as error:
-            problems.append(f"{path}: cannot be read ({error.strerror})")
+    for (rank, path), story in zip(found, _read_all([path for _, path in found]), strict=True):
+        if isinstance(story, OSError):
+            problems.append(f"{path}: cannot be read ({story.strerror})")
             continue
         if story.unreadable:
             problems.append(f"{path}: {story.unreadable} records of rank {rank} are incomplete and were passed over")
@@ -117,6 +118,21 @@ def _stories(directory: Path, problems: list[str]) -> list[Story]:
             "of these hosts only the summaries at each log line are known; copy their journal files here for more"
         )
     return stories
+
+
+def _read_all(paths: Sequence[Path]) -> list[Story | OSError]:
+    """Every journal's story, or why it cannot be read; long ones by all processors together."""
+    if sum(path.stat().st_size for path in paths) < LONG_BYTES:
+        return [_read(path) for path in paths]
+    with ProcessPoolExecutor() as readers:
+        return list(readers.map(_read, paths))
+
+
+def _read(path: Path) -> Story | OSError:
+    try:
+        return read_story(read_journal(path))
+    except OSError as error:
+        return error
 
 
 def _attempt(action: Callable[[], T], problems: list[str]) -> T | None:

@@ -1,0 +1,66 @@
+"""The words around an answer that all renderings share: short names, tones of verdicts, confidence."""
+
+from __future__ import annotations
+
+from pathlib import PurePath
+from typing import Literal
+
+from tandem.report.answers import Answer, Report
+
+Tone = Literal["good", "attention", "neutral"]
+
+SHORT_NAMES = {
+    "duration": "Duration",
+    "trained": "Fully trained",
+    "overfitting": "Overfitting",
+    "utilisation": "Device use",
+    "network": "Network",
+    "learning_rate": "Learning rate",
+    "training_set": "Training set",
+    "checkpoint_files": "Checkpoint files",
+    "checkpoint_size": "Checkpoint size",
+    "step_time": "Step time",
+    "network_correlation": "Step time and network",
+}
+CONFIDENCE = {
+    "high": "high confidence",
+    "medium": "medium confidence",
+    "low": "low confidence",
+    "none": "not enough evidence",
+}
+GOOD = {"finished", "converged", "overfitting:no", "fully_used", "not_bottleneck", "as_configured"}
+"""Verdicts by their word, or by question and word where the word alone may be either."""
+ATTENTION = {
+    "crashed", "diverged", "degenerate", "overfitting:yes", "under_used", "bottleneck", "not_as_configured",
+}  # fmt: skip
+
+
+def short_name(answer: Answer) -> str:
+    return SHORT_NAMES.get(answer.id, answer.id.replace("_", " "))
+
+
+def tone(*words: str) -> Tone:
+    """Whether a word is welcome, asks for attention, or only says how it is."""
+    return "good" if GOOD.intersection(words) else "attention" if ATTENTION.intersection(words) else "neutral"
+
+
+def tone_of(answer: Answer) -> Tone:
+    return tone(answer.verdict, f"{answer.id}:{answer.verdict}")
+
+
+def verdict(answer: Answer) -> str:
+    return answer.verdict.replace("_", " ")
+
+
+def run_name(report: Report) -> str:
+    """The last part of the run's path: what people call it."""
+    return PurePath(report.path).name or report.path
+
+
+def state(report: Report) -> str:
+    return "state unknown" if report.state == "unknown" else report.state
+
+
+def moment(report: Report) -> str:
+    """When the report was made, to the minute."""
+    return report.made.replace("T", " ")[:16]
