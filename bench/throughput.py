@@ -19,10 +19,12 @@ from pathlib import Path
 
 import torch
 
+from tandem.cluster.strategies import Plan, make_exchange
 from tandem.cluster.world import World
 from tandem.config import Config, load
 from tandem.corpus.prepare import prepare
 from tandem.corpus.prepared import PreparedCorpus
+from tandem.model.loss import TranslationLoss
 from tandem.monitor.clock import Clock
 from tandem.train.batches import Batches
 from tandem.train.state import TrainState
@@ -54,9 +56,11 @@ class Measured:
 
 def measured(config: Config, corpus: PreparedCorpus, steps: int) -> Measured:
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    batches = Batches.of_run(config, corpus)
+    batches, world = Batches.of_run(config, corpus), World(0, 1, device)
     state = TrainState.fresh(config, corpus.tokenizer.vocab_size, device)
-    return Measured(Stepper(config, World(0, 1, device), state, batches, Clock()), steps)
+    loss = TranslationLoss(state.model, config.optimizer.label_smoothing)
+    exchange = make_exchange(Plan("allreduce"), config, loss, world)
+    return Measured(Stepper(config, world, state, batches, Clock(device), exchange), steps)
 
 
 def flops_per_target_token(stepper: Stepper) -> float:

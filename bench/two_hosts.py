@@ -29,7 +29,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from bench.rig import Rig, slowed
+from bench.rig import Host, Rig, slowed
 from tandem.cluster.exchange import Exposure
 from tandem.cluster.instants import now
 from tandem.config import load
@@ -64,6 +64,8 @@ class Measured:
     calculated_a_step: float
     seconds: dict[str, float]
     """By part, of all lines together."""
+    line_seconds: tuple[float, ...]
+    """A step, line by line."""
     gap: float
     """Largest share by which the parts of a line miss the wall clock between two lines."""
 
@@ -113,8 +115,17 @@ def main() -> None:
 class Bench:
     """Runs one training after the other on the rig."""
 
-    def __init__(self, rig: Rig, corpus: Path, directory: Path, console: Console) -> None:
+    def __init__(
+        self,
+        rig: Rig,
+        corpus: Path,
+        directory: Path,
+        console: Console,
+        steps_a_line: int = STEPS_A_LINE,
+        least_seconds: float = 0.0,
+    ) -> None:
         self._rig, self._corpus, self._directory, self._console = rig, corpus, directory, console
+        self._steps_a_line, self._least_seconds = steps_a_line, least_seconds
         self.parameters = 0
 
     def measure(self, way: str, rate: str | None, slow: bool = False) -> Measured:
@@ -126,7 +137,9 @@ class Bench:
         with self._training(way, run, slow):
             for record in _arriving(run / "journal" / "rank-0.jsonl"):
                 lines.append(record)
-                if sum(line["kind"] == "progressed" for line in lines) == LINES:
+                progressed = [line for line in lines if line["kind"] == "progressed"]
+                counted = sum(sum(line["seconds"].values()) for line in progressed[LINES_LEFT_OUT:])
+                if len(progressed) >= LINES and counted >= self._least_seconds:
                     break
         self.parameters = next(line["parameters"] for line in lines if line["kind"] == "started")
         measured = summed_up(way, lines)
@@ -142,25 +155,17 @@ class Bench:
         settings = [
             f"exchange.kind={way}",
             "exchange.start_steps=0",
-            f"train.log_every={STEPS_A_LINE}",
+            f"train.log_every={self._steps_a_line}",
             "train.max_steps=100000",
         ]
-        command = [sys.executable, "-m", "tandem", "train", "small", *settings]
+        command = ["-m", "tandem", "train", "small", *settings]
         command += ["--corpus", str(self._corpus.resolve()), "--run", str(run.resolve())]
         with ExitStack() as stack:
-            processes = []
-            for rank, host in enumerate(self._rig.hosts):
-                environment = {
-                    "RANK": str(rank),
-                    "WORLD_SIZE": str(len(self._rig.hosts)),
-                    "LOCAL_RANK": "0",
-                    "MASTER_ADDR": self._rig.hosts[0].address,
-                    "MASTER_PORT": str(PORT),
-                    "OMP_NUM_THREADS": "1",
-                }
-                log = stack.enter_context((self._directory / f"vm{rank + 1}.log").open("w"))
-                pinned = ["taskset", "-c", str(rank), *command]
-                processes.append(self._rig.run(host, pinned, environment, stdout=log, stderr=STDOUT))
+            logs = [stack.enter_context((self._directory / f"vm{rank}.log").open("w")) for rank in (1, 2)]
+            processes = [
+                self._rig.run(host, pinned, environment, stdout=log, stderr=STDOUT)
+                for (host, pinned, environment), log in zip(placed(self._rig, command), logs, strict=True)
+            ]
             if slow:
                 stack.enter_context(slowed(processes[1], SLOWED_SHARE))
             try:
@@ -170,6 +175,20 @@ class Bench:
                     process.send_signal(signal.SIGKILL)
                 for process in processes:
                     process.wait()
+
+
+def placed(rig: Rig, arguments: Sequence[str]) -> Iterator[tuple[Host, list[str], dict[str, str]]]:
+    """Python with these arguments as one process of one thread on each host, every one on a processor of its own."""
+    for rank, host in enumerate(rig.hosts):
+        environment = {
+            "RANK": str(rank),
+            "WORLD_SIZE": str(len(rig.hosts)),
+            "LOCAL_RANK": "0",
+            "MASTER_ADDR": rig.hosts[0].address,
+            "MASTER_PORT": str(PORT),
+            "OMP_NUM_THREADS": "1",
+        }
+        yield host, ["taskset", "-c", str(rank), sys.executable, *arguments], environment
 
 
 def _arriving(journal: Path) -> Iterator[dict[str, Any]]:
@@ -202,6 +221,7 @@ def summed_up(way: str, lines: Sequence[dict[str, Any]]) -> Measured:
         sent_a_step=sum(line["network_sent_bytes"] for line in counted) / steps,
         calculated_a_step=sum(line["exchanged_bytes"] for line in counted) / steps,
         seconds=seconds,
+        line_seconds=tuple(line["step_seconds"] for line in counted),
         gap=max(gaps),
     )
 

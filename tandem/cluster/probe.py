@@ -1,24 +1,33 @@
-"""What the network between the hosts can do, found out by using it."""
+"""What summing over the network between the hosts costs, found out by doing it."""
 
 from __future__ import annotations
 
+import statistics
 import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 import torch.distributed as dist
+from torch import Tensor
 
+from tandem.cluster.exchange import SumMaker, copy_into, flattened
 from tandem.cluster.network import ring_bytes
-from tandem.cluster.sums import VALUES_PER_SCALE, FourBitSum
+from tandem.cluster.sums import VALUES_PER_SCALE, BFloat16Sum, FourBitSum, LowRankSum, TwoHalves
 from tandem.cluster.world import World
 
-# Messages grow from this until one takes long enough to be timed, so that neither a slow nor a fast link is
-# measured for long: a rate limiter's bucket, often some hundred kB, must be emptied first.
-FIRST_BYTES, MOST_BYTES = 1 << 18, 1 << 28
-LONG_ENOUGH_SECONDS = 0.5
+# The ways of summing between hosts whose vectors travel in another number format.
+TWO_HALVES: Mapping[str, type[TwoHalves]] = {"bf16": BFloat16Sum, "int4": FourBitSum}
+# Lengths grow from this, so that neither a slow nor a fast link is measured for long: a rate limiter's bucket, often
+# some hundred kB, must be emptied before a difference between two lengths shows the rate behind it.
+FIRST_VALUES, GROWTH = 1 << 16, 4
 ROUND_TRIPS = 5
+# A sum that is short against what is left of the budget is repeated, because the first has cold buffers.
+MOST_REPEATS, CHEAP_SHARE = 5, 0.15
 # What was sent, what arrives, and what comes back are each decoded once; each is at most the whole vector.
 DECODINGS = 3
+# PyTorch's PowerSGD sums its very first two vectors whole; a sum that has seen two is at its usual work.
+STEPS_BEFORE_LOW_RANK = 2
 
 
 @dataclass(frozen=True)
@@ -31,27 +40,144 @@ class Link:
     """Seconds of an exchange of almost nothing."""
 
 
-def measure_link(world: World) -> Link:
-    """Time all-reduces between the hosts; every process gets the slowest host's answer."""
-    latency, rate = 0.0, float("inf")
-    if world.between is not None:
-        group, hosts = world.between, world.between.size()
-        latency = min(_all_reduce_seconds(group, 8, world.device) for _ in range(ROUND_TRIPS))
-        size, seconds = FIRST_BYTES, 0.0
-        while seconds < LONG_ENOUGH_SECONDS and size <= MOST_BYTES:
-            seconds = _all_reduce_seconds(group, size, world.device)
-            rate = ring_bytes(size, hosts) / max(seconds - latency, 1e-9)
-            size *= 4
-    # Everybody hears the slowest; who is not its host's first has measured nothing and does not count.
-    latency = world.largest(latency)
-    return Link(1 / world.largest(1 / rate), latency)
+@dataclass(frozen=True)
+class Curve:
+    """How long a sum took at growing lengths."""
+
+    points: tuple[tuple[int, float], ...]
+    """Length of the vector and seconds, shortest vector first."""
+
+    def seconds(self, values: int) -> float:
+        """At any length: on the line between two measured lengths, or beyond the last on that of the last two."""
+        if len(self.points) == 1:
+            return self.points[0][1] * max(values / self.points[0][0], 1.0)
+        after = next((place for place, (length, _) in enumerate(self.points) if length >= values), len(self.points) - 1)
+        (short, little), (long, much) = self.points[max(after, 1) - 1 : max(after, 1) + 1]
+        # Noise may have a longer vector take less time; it is never predicted to.
+        a_value = max(much - little, 0.0) / (long - short)
+        return max(little + (values - short) * a_value, min(seconds for _, seconds in self.points))
 
 
-def measure_coding(values: int, world: World) -> float:
-    """Seconds in which a process turns a gradient into four bits and back, as often as one sum over hosts does."""
+@dataclass(frozen=True)
+class Sums:
+    """What summing costs between the hosts of a run."""
+
+    link: Link
+    curves: Mapping[str, Curve]
+    """By way of summing."""
+    coding: Mapping[str, float]
+    """Seconds of rounding and back in one sum of the whole vector, which no network makes shorter."""
+
+    def seconds(self, values: int) -> dict[str, float]:
+        """Of one sum of so many values, by way of summing."""
+        return {kind: curve.seconds(values) for kind, curve in self.curves.items()}
+
+
+def measure_sums(world: World, values: int, budget: float) -> Sums:
+    """Sum vectors up to the gradient's length in every way that a run chooses from; all processes get the same answer.
+
+    Each way may use up `budget` seconds, or a little more; what would take longer is worked out from shorter vectors.
+    """
+    latency = min(_seconds(world, lambda: world.meet()) for _ in range(ROUND_TRIPS))
+
+    def all_reduce(_: int) -> Callable[[Tensor], None]:
+        return lambda vector: dist.all_reduce(vector)
+
+    curves = {"allreduce": _curve(world, values, budget, all_reduce)}
+    coding = {}
+    if len(world.hosts) > 1:
+        for kind, way in TWO_HALVES.items():
+            curves[kind] = _curve(world, values, budget, _between_hosts(world, way))
+            coding[kind] = _coding_seconds(world, values, way)
+    return Sums(Link(_bytes_per_second(curves["allreduce"], world.size), latency), curves, coding)
+
+
+def measure_low_rank(world: World, shapes: Sequence[torch.Size], rank: int) -> float:
+    """Seconds of one sum of a gradient of these shapes as two thin factors of every matrix, which is short to send."""
+    values = sum(shape.numel() for shape in shapes)
+
+    def low_rank(group: dist.ProcessGroup) -> LowRankSum:
+        adder = LowRankSum(group, shapes, rank, world.device)
+        adder.restore({"steps": torch.tensor(STEPS_BEFORE_LOW_RANK)})
+        return adder
+
+    sum_ = _summed_by_hosts(world, low_rank)
+    # The first one makes its buffers.
+    return min(_exchange_seconds(world, values, sum_) for _ in range(2))
+
+
+def _between_hosts(world: World, way: type[TwoHalves]) -> Callable[[int], Callable[[Tensor], None]]:
+    return lambda length: _summed_by_hosts(world, lambda group: way(group, length, world.device))
+
+
+def _summed_by_hosts(world: World, make_sum: SumMaker) -> Callable[[Tensor], None]:
+    """What a step does with a gradient that each host has summed inside."""
+    adder = make_sum(world.between) if world.between is not None else None
+
+    def sum_(vector: Tensor) -> None:
+        if adder is not None:
+            adder.sum_(vector)
+        world.pass_on_inside(vector)
+
+    return sum_
+
+
+def _curve(world: World, values: int, budget: float, make_sum: Callable[[int], Callable[[Tensor], None]]) -> Curve:
+    """Sum longer and longer vectors while there is time, the whole one as soon as that is affordable."""
+    points: list[tuple[int, float]] = []
+    length, spent = min(FIRST_VALUES, values), 0.0
+    while True:
+        sum_ = make_sum(length)
+        taken = [_exchange_seconds(world, length, sum_)]
+        while len(taken) < MOST_REPEATS and taken[-1] < CHEAP_SHARE * (budget - spent - sum(taken)):
+            taken.append(_exchange_seconds(world, length, sum_))
+        spent += sum(taken)
+        points.append((length, statistics.median(taken[1:] or taken)))
+        curve = Curve(tuple(points))
+        if length == values or spent >= budget:
+            return curve
+        longer = min(GROWTH * length, values)
+        # A line needs a second point, whatever it takes.
+        if len(points) > 1 and spent + curve.seconds(longer) > budget:
+            return curve
+        length = values if len(points) > 1 and spent + curve.seconds(values) < budget else longer
+
+
+def _exchange_seconds(world: World, length: int, sum_: Callable[[Tensor], None]) -> float:
+    """What one sum takes, with the copying before and after it that a step does."""
+    gradient = torch.ones(length, device=world.device)
+
+    def exchange() -> None:
+        vector = flattened([gradient])
+        sum_(vector)
+        copy_into([gradient], vector)
+
+    return _seconds(world, exchange)
+
+
+def _seconds(world: World, action: Callable[[], None]) -> float:
+    """The longest that any process took, all having begun together; they must agree on when to stop measuring."""
+    world.meet()
+    _finish(world.device)
+    start = time.perf_counter()
+    action()
+    _finish(world.device)
+    return world.largest(time.perf_counter() - start)
+
+
+def _bytes_per_second(curve: Curve, processes: int) -> float:
+    """The rate at which a vector grows, so that neither latency nor a rate limiter's bucket counts."""
+    (short, little), (long, much) = curve.points[-2:] if len(curve.points) > 1 else ((0, 0.0), curve.points[0])
+    if much <= little:
+        short, little = 0, 0.0
+    return ring_bytes(4 * (long - short), processes) / (much - little)
+
+
+def _coding_seconds(world: World, values: int, way: type[TwoHalves]) -> float:
+    """Seconds in which a process turns a gradient into fewer bits and back, as often as one sum over hosts does."""
     seconds = 0.0
     if world.between is not None:
-        adder = FourBitSum(world.between, values, world.device)
+        adder = way(world.between, values, world.device)
         rows = torch.ones(1, -(-values // VALUES_PER_SCALE) * VALUES_PER_SCALE, device=world.device)
         adder.decode(adder.encode(rows))
         _finish(world.device)
@@ -62,19 +188,6 @@ def measure_coding(values: int, world: World) -> float:
         _finish(world.device)
         seconds = time.perf_counter() - start
     return world.largest(seconds)
-
-
-def _all_reduce_seconds(group: dist.ProcessGroup, size: int, device: torch.device) -> float:
-    message = torch.zeros(size // 4, device=device)
-    # All hosts start together, and all know the longest time: they must agree on when to stop.
-    dist.all_reduce(torch.zeros(1, device=device), group=group)
-    _finish(device)
-    start = time.perf_counter()
-    dist.all_reduce(message, group=group)
-    _finish(device)
-    seconds = torch.tensor(time.perf_counter() - start, device=device)
-    dist.all_reduce(seconds, dist.ReduceOp.MAX, group=group)
-    return float(seconds)
 
 
 def _finish(device: torch.device) -> None:

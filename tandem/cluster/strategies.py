@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+import torch
 import torch.distributed as dist
 from torch import nn
 
 from tandem.cluster.diloco import LocalSteps, Rounds
-from tandem.cluster.exchange import AllReduce, Exchange, SumBetweenHosts, SumMaker
-from tandem.cluster.network import ring_bytes
+from tandem.cluster.exchange import SAMPLED_EVERY, AllReduce, Exchange, SumBetweenHosts, SumMaker
 from tandem.cluster.probe import Link
 from tandem.cluster.sums import VALUES_PER_SCALE, BFloat16Sum, FourBitSum, LowRankSum, Sum
 from tandem.cluster.world import World
@@ -23,14 +23,13 @@ HIDDEN_SLOW_DOWN = 1.10
 WORTH_QUALITY_SLOW_DOWN = 1.5
 # More local steps than this between two exchanges were never shown to keep the quality.
 MOST_LOCAL_STEPS = 128
-# Bytes for a value of float32 in each number format; four bits share a scale of 16 bits among many values.
+# Bytes that stand for a value in each number format; four bits share a scale of 16 bits among many values.
 BYTES_A_VALUE = {"allreduce": 4.0, "bf16": 2.0, "int4": 0.5 + 2 / VALUES_PER_SCALE}
-# Messages that wait for each other in a step: the sum and the vote on stopping; before and within a sum in two
-# halves one more each.
-ROUND_TRIPS = {"allreduce": 2, "bf16": 4, "int4": 4}
-# How much of an all-reduce hides behind the rest of backward: with NCCL at best what is left of it after the first
-# bucket, about half of the compute (never run on a GPU); with gloo nothing was seen to hide.
-OVERLAPPED_COMPUTE = {"nccl": 0.5, "gloo": 0.0}
+# Small messages that a step waits for beside the sum: the vote on stopping, and the meeting before a sum after
+# backward. A round of local steps also votes on failures.
+SMALL_MESSAGES = {"allreduce": 1, "bf16": 2, "int4": 2, "powersgd": 2, "diloco": 3}
+# DDP lets gradients travel in buckets: a small first one, so that the network begins early, and then larger ones.
+FIRST_BUCKET_BYTES, BUCKET_BYTES = 1 << 20, 25 << 20
 
 
 @dataclass(frozen=True)
@@ -49,29 +48,45 @@ class Circumstances:
     """What was measured before the choice."""
 
     link: Link
-    hosts: int
-    values: int
-    """Length of the gradient."""
-    compute_seconds: float
-    """Of a step, on the slowest process."""
-    coding_seconds: float
-    """To round a gradient to four bits and back, as often as one exchange does."""
-    backend: str
+    sum_seconds: Mapping[str, float]
+    """Of one sum of the gradient over the hosts in each way, coding included."""
+    together_seconds: float
+    """Of a step without any exchange, if everybody waits for the slowest in each."""
+    apart_seconds: float
+    """Of such a step, if nobody waits: on the process that is the slowest on the whole."""
+    backward_seconds: float
+    """Of a process's last micro-batch in a step, behind which an all-reduce can hide."""
+    buckets: tuple[float, ...]
+    """Shares of the gradient that an all-reduce sends one after the other, as backward comes to them."""
     remembers: bool
     """Whether strategies with a memory are open to the run; float16's loss scale forbids them."""
+    deltas: str = "int4"
+    """The way in which changes of the weights are summed."""
 
     def exchange_seconds(self, kind: str) -> float:
-        """What one exchange between hosts takes, added to a step that hides nothing."""
-        sent = ring_bytes(int(self.values * BYTES_A_VALUE[kind]), self.hosts) / self.link.bytes_per_second
-        seconds = ROUND_TRIPS[kind] * self.link.latency + sent + (self.coding_seconds if kind == "int4" else 0.0)
+        """What one exchange between hosts adds to the step that it is part of."""
+        seconds = self.sum_seconds[self.deltas if kind == "diloco" else kind]
         if kind == "allreduce":
-            seconds -= OVERLAPPED_COMPUTE[self.backend] * self.compute_seconds
-        return max(seconds, 0.0)
+            seconds += (self._exposed_seconds(seconds) - seconds) * (1 - 1 / SAMPLED_EVERY)
+        return seconds + SMALL_MESSAGES[kind] * self.link.latency
+
+    def _exposed_seconds(self, seconds: float) -> float:
+        """What of an all-reduce is left after backward: a bucket waits for its gradients, and for the one before."""
+        ready = done = 0.0
+        for share in self.buckets:
+            # Backward comes to as many weights in a second at its end as at its beginning, roughly.
+            ready += share * self.backward_seconds
+            done = max(done, ready) + share * seconds
+        return done - ready
+
+    def step_seconds(self, plan: Plan) -> float:
+        """What a step takes on the average."""
+        computing = self.apart_seconds if plan.kind == "diloco" else self.together_seconds
+        return computing + self.exchange_seconds(plan.kind) / plan.local_steps
 
     def slow_down(self, plan: Plan) -> float:
-        """How many times longer a step is than its compute."""
-        kind = "int4" if plan.kind == "diloco" else plan.kind
-        return 1 + self.exchange_seconds(kind) / plan.local_steps / self.compute_seconds
+        """How many times longer a step is than without any exchange."""
+        return self.step_seconds(plan) / self.together_seconds
 
 
 @dataclass(frozen=True)
@@ -87,7 +102,7 @@ class Choice:
 def choose(settings: ExchangeConfig, seen: Circumstances) -> Choice:
     """The mildest plan whose cost stays hidden, or is worth the quality; if there is none, the one that costs least."""
     weighed: dict[Plan, float] = {}
-    for plan in _from_mild_to_strong(settings, seen.remembers):
+    for plan in mild_to_strong(settings, seen.remembers):
         weighed[plan] = seen.slow_down(plan)
         if weighed[plan] <= (WORTH_QUALITY_SLOW_DOWN if plan.kind == "int4" else HIDDEN_SLOW_DOWN):
             break
@@ -95,7 +110,7 @@ def choose(settings: ExchangeConfig, seen: Circumstances) -> Choice:
     mildest = next(iter(weighed))
     reason = (
         f"{chosen}: the hosts send each other {seen.link.bytes_per_second * 8 / 1e6:,.0f} Mbit/s, so that {mildest} "
-        f"makes a step of {seen.compute_seconds:.2g} s {weighed[mildest]:.2f} times as long"
+        f"makes a step of {seen.together_seconds:.2g} s {weighed[mildest]:.2f} times as long"
     )
     if chosen != mildest:
         reason += f", this {weighed[chosen]:.2f} times"
@@ -104,8 +119,19 @@ def choose(settings: ExchangeConfig, seen: Circumstances) -> Choice:
     return Choice(chosen, reason, {str(plan): slow_down for plan, slow_down in weighed.items()})
 
 
-def _from_mild_to_strong(settings: ExchangeConfig, remembers: bool) -> Iterator[Plan]:
-    """PowerSGD is not among them: at the traffic of local steps it loses more quality (docs/slow-networks.md)."""
+def bucket_shares(shapes: Sequence[torch.Size]) -> tuple[float, ...]:
+    """How DDP cuts a gradient of these shapes up; backward comes to the last first."""
+    sizes, limit = [0], FIRST_BUCKET_BYTES
+    for shape in reversed(shapes):
+        if sizes[-1] >= limit:
+            sizes.append(0)
+            limit = BUCKET_BYTES
+        sizes[-1] += shape.numel() * torch.float32.itemsize
+    return tuple(size / sum(sizes) for size in sizes)
+
+
+def mild_to_strong(settings: ExchangeConfig, remembers: bool) -> Iterator[Plan]:
+    """What `auto` weighs; not PowerSGD: at the traffic of local steps it loses more quality (docs/slow-networks.md)."""
     yield Plan("allreduce")
     yield Plan("bf16")
     if remembers:

@@ -200,3 +200,14 @@ def _padded(sentences: Sequence[npt.NDArray[np.integer]], first: list[int]) -> T
 def random_seed(seed: int, step: int, micro_batch: int) -> int:
     """The seed of dropout for one micro-batch: whoever computes it, and whenever, drops the same."""
     return int(np.random.SeedSequence([seed, step, micro_batch]).generate_state(1, np.uint64)[0])
+
+
+def check_everyone_has_work(config: Config, world: World) -> None:
+    """Refuse a step of fewer micro-batches than processes."""
+    batch = config.batch
+    if batch.micro_batches < world.size:
+        tokens = batch.tokens * batch.micro_batches // world.size
+        raise world.refusal(
+            f"batch.micro_batches: {batch.micro_batches} cannot keep {world.size} processes busy; "
+            f"batch.micro_batches={world.size} batch.tokens={tokens} makes steps of about the same size"
+        )

@@ -15,6 +15,7 @@ from tandem.errors import SaidElsewhereError, TandemError
 from tandem.monitor.journal import Journal, Recorder, View
 from tandem.monitor.records import Ended
 from tandem.monitor.tensorboard import TensorBoardView
+from tandem.train.batches import check_everyone_has_work
 from tandem.train.job import Job
 from tandem.train.run import RunPaths, adopt, locked, start
 from tandem.train.step import NonFiniteGradientError
@@ -47,7 +48,7 @@ def run_training(
     config = config.model_copy(update={"corpus": corpus.facts.settings})
     with ExitStack() as stack:
         world = stack.enter_context(joined_world(config.cluster))
-        _check_everyone_has_work(config, world)
+        check_everyone_has_work(config, world)
         world.check_same("the corpus", corpus.digest)
         world.check_same("the configuration", dump(config))
         run = RunPaths(run_directory)
@@ -86,16 +87,6 @@ def _failures_recorded(job: Job) -> Iterator[None]:
         if is_lost_peer(error):
             job.end(f"failed: lost the connection to another process ({error})")
         raise
-
-
-def _check_everyone_has_work(config: Config, world: World) -> None:
-    batch = config.batch
-    if batch.micro_batches < world.size:
-        tokens = batch.tokens * batch.micro_batches // world.size
-        raise world.refusal(
-            f"batch.micro_batches: {batch.micro_batches} cannot keep {world.size} processes busy; "
-            f"batch.micro_batches={world.size} batch.tokens={tokens} makes steps of about the same size"
-        )
 
 
 @contextmanager

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import json
-import time
+import math
+from collections.abc import Sequence
 from dataclasses import asdict
 
 import torch
-import torch.distributed as dist
 
-from tandem.cluster.probe import measure_coding, measure_link
-from tandem.cluster.strategies import Choice, Circumstances, Plan, choose
+from tandem.cluster.probe import Sums, measure_sums
+from tandem.cluster.strategies import Choice, Circumstances, Plan, bucket_shares, choose
 from tandem.cluster.world import World
 from tandem.config import Config
-from tandem.model.loss import TranslationLoss
-from tandem.train.batches import Batches, random_seed
+from tandem.train.batches import Batches
+from tandem.train.rehearsal import Rehearsal, rehearse
 from tandem.train.run import RunPaths, replace_file
-from tandem.train.state import PRECISIONS, TrainState
+from tandem.train.state import TrainState
 
-# The first pass through a model is slower than the ones that follow, and a step here and there is disturbed.
-TIMED_STEPS = 3
+# Nobody waits gladly for a run to begin: each way of summing and the steps for their time may take so long.
+SECONDS_A_SUM, REHEARSAL_SECONDS = 0.6, 1.5
+# Backward multiplies every matrix twice, forward once.
+BACKWARD_SHARE = 2 / 3
 
 
 def plan_exchange(config: Config, world: World, state: TrainState, batches: Batches, run: RunPaths) -> Choice:
@@ -27,7 +29,7 @@ def plan_exchange(config: Config, world: World, state: TrainState, batches: Batc
     hosts = len(world.hosts)
     if hosts == 1:
         return Choice(Plan("allreduce"), "nothing crosses a network", {})
-    kind, remembers = config.exchange.kind, config.train.precision != "float16"
+    kind, remembers = config.exchange.kind, may_remember(config)
     if kind != "auto":
         plan = Plan(kind, config.exchange.local_steps if kind == "diloco" else 1)
         return Choice(plan, str(plan), {})
@@ -35,45 +37,38 @@ def plan_exchange(config: Config, world: World, state: TrainState, batches: Batc
     if begun.get("hosts") == hosts and begun.get("remembers") == remembers:
         plan = Plan(begun["kind"], begun["local_steps"])
         return Choice(plan, f"{plan}, as the run has begun", {})
-    values = sum(parameter.numel() for parameter in state.model.parameters())
-    choice = choose(
-        config.exchange,
-        Circumstances(
-            link=measure_link(world),
-            hosts=hosts,
-            values=values,
-            compute_seconds=world.largest(_compute_seconds(config, world, state, batches)),
-            coding_seconds=measure_coding(values, world),
-            backend=dist.get_backend(),
-            remembers=remembers,
-        ),
-    )
+    shapes = [parameter.shape for parameter in state.model.parameters()]
+    sums = measure_sums(world, sum(shape.numel() for shape in shapes), SECONDS_A_SUM)
+    rehearsal = rehearse(config, world, batches, state.model.vocab_size, REHEARSAL_SECONDS)
+    choice = choose(config.exchange, circumstances(config, world, rehearsal, shapes, sums))
     if world.leads:
         kept = {"hosts": hosts, "remembers": remembers, **asdict(choice.plan), "reason": choice.reason}
         replace_file(run.exchange_file, (json.dumps(kept, indent=2) + "\n").encode())
     return choice
 
 
+def may_remember(config: Config) -> bool:
+    """Whether gradients keep their unit from step to step; float16's loss scale changes it."""
+    return config.train.precision != "float16"
+
+
+def circumstances(
+    config: Config, world: World, rehearsal: Rehearsal, shapes: Sequence[torch.Size], sums: Sums
+) -> Circumstances:
+    """What a choice is made from, for a gradient of these shapes."""
+    micro_batches = math.ceil(config.batch.micro_batches / world.size)
+    return Circumstances(
+        link=sums.link,
+        sum_seconds=sums.seconds(sum(shape.numel() for shape in shapes)),
+        together_seconds=rehearsal.together_seconds,
+        apart_seconds=rehearsal.apart_seconds,
+        backward_seconds=BACKWARD_SHARE * rehearsal.together_seconds / micro_batches,
+        buckets=bucket_shares(shapes),
+        remembers=may_remember(config),
+        deltas=config.exchange.deltas,
+    )
+
+
 def _begun(run: RunPaths) -> bytes:
     """What an earlier session has found out, on the host that has the run."""
     return run.exchange_file.read_bytes() if run.exchange_file.is_file() else b"{}"
-
-
-def _compute_seconds(config: Config, world: World, state: TrainState, batches: Batches) -> float:
-    """Forward and backward of this process's share of a step, as short as it was seen; nothing of it is kept."""
-    module = TranslationLoss(state.model, config.optimizer.label_smoothing)
-    state.model.train()
-    state.model.compute_dtype = PRECISIONS[config.train.precision]
-    shortest = float("inf")
-    for step in range(state.progress.step + 1, state.progress.step + 1 + TIMED_STEPS):
-        batch = batches.at(step)
-        start = time.perf_counter()
-        for micro_batch in batch.share(world.rank, world.size):
-            torch.manual_seed(random_seed(config.train.seed, step, micro_batch.number))
-            objective, _ = module(*batches.tensors(micro_batch, world.device))
-            (objective / batch.target_tokens).backward()
-        if world.device.type == "cuda":
-            torch.cuda.synchronize(world.device)
-        shortest = min(shortest, time.perf_counter() - start)
-    state.optimizer.zero_grad()
-    return shortest

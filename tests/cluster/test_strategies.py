@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
+import torch
 
 from tandem.cluster.probe import Link
 from tandem.cluster.strategies import (
+    BYTES_A_VALUE,
     HIDDEN_SLOW_DOWN,
     MOST_LOCAL_STEPS,
-    ROUND_TRIPS,
+    SMALL_MESSAGES,
     WORTH_QUALITY_SLOW_DOWN,
     Circumstances,
     Plan,
+    bucket_shares,
     choose,
 )
 from tandem.config import ExchangeConfig
@@ -26,18 +31,19 @@ def seen(
     compute_seconds: float,
     *,
     latency: float = 0.0,
-    hosts: int = 2,
     coding_seconds: float = 0.0,
-    backend: str = "gloo",
     remembers: bool = True,
 ) -> Circumstances:
+    """Two hosts that wait for nobody, over a link that every way of summing uses in full."""
+    sums = {kind: TRANSFORMER_BASE * size / (rate * MBIT) for kind, size in BYTES_A_VALUE.items()}
+    sums["int4"] += coding_seconds
     return Circumstances(
         link=Link(rate * MBIT, latency),
-        hosts=hosts,
-        values=TRANSFORMER_BASE,
-        compute_seconds=compute_seconds,
-        coding_seconds=coding_seconds,
-        backend=backend,
+        sum_seconds=sums,
+        together_seconds=compute_seconds,
+        apart_seconds=compute_seconds,
+        backward_seconds=0.0,
+        buckets=(1.0,),
         remembers=remembers,
     )
 
@@ -109,21 +115,52 @@ def test_four_bits_cost_their_coding() -> None:
 
 def test_latency_counts_in_every_exchange() -> None:
     assert seen(1_000, 1.0, latency=0.25).slow_down(Plan("bf16")) == pytest.approx(
-        seen(1_000, 1.0).slow_down(Plan("bf16")) + 0.25 * ROUND_TRIPS["bf16"]
+        seen(1_000, 1.0).slow_down(Plan("bf16")) + 0.25 * SMALL_MESSAGES["bf16"]
     )
 
 
-def test_more_hosts_send_a_little_more() -> None:
-    two, many = (seen(1_000, 1.0, hosts=hosts).exchange_seconds("allreduce") for hosts in (2, 1000))
-    assert two == pytest.approx(1.952)
-    assert many == pytest.approx(2 * 1.952, rel=2e-3)
+def test_what_was_measured_counts_not_what_would_be_sent() -> None:
+    """Sums that leave a link idle half of the time are as slow as they were seen to be."""
+    at_best = seen(1_000, 2.0)
+    assert choose(ExchangeConfig(), at_best).plan == Plan("int4")
+    idle = replace(at_best, sum_seconds={**at_best.sum_seconds, "int4": 1.1})
+    assert choose(ExchangeConfig(), idle).plan == Plan("diloco", 16)
 
 
-def test_nccl_hides_some_of_an_all_reduce_behind_backward() -> None:
-    gloo, nccl = (seen(5_000, 1.0, backend=backend) for backend in ("gloo", "nccl"))
-    assert choose(ExchangeConfig(), gloo).plan == Plan("int4")
-    assert choose(ExchangeConfig(), nccl).plan == Plan("allreduce")
-    assert nccl.slow_down(Plan("allreduce")) == 1
+def test_local_steps_wait_for_nobody() -> None:
+    uneven = replace(seen(1_000, 1.0), apart_seconds=0.9)
+    for plan, difference in [(Plan("allreduce"), 0.0), (Plan("int4"), 0.0), (Plan("diloco", 16), 0.1)]:
+        assert uneven.step_seconds(plan) == pytest.approx(seen(1_000, 1.0).step_seconds(plan) - difference)
+
+
+def test_changes_of_weights_travel_as_the_settings_say() -> None:
+    bf16 = replace(seen(1_000, 1.0), deltas="bf16")
+    assert bf16.exchange_seconds("diloco") == bf16.sum_seconds["bf16"]
+
+
+@pytest.mark.parametrize(
+    ("buckets", "exposed"),
+    [
+        # All gradients in one bucket: nothing travels before backward has ended.
+        ((1.0,), 0.4),
+        # Half of it is gone when backward ends, a step in eight apart, which is taken to pieces.
+        ((0.5, 0.5), 0.2 + 0.2 / 8),
+        # The second bucket waits for the first one.
+        ((0.8, 0.2), 0.28 + 0.12 / 8),
+    ],
+)
+def test_buckets_hide_behind_backward(buckets: tuple[float, ...], exposed: float) -> None:
+    sums = {"allreduce": 0.4}
+    hidden = replace(seen(1_000, 1.0), sum_seconds=sums, backward_seconds=0.6, buckets=buckets)
+    assert hidden.exchange_seconds("allreduce") == pytest.approx(exposed)
+
+
+def test_ddp_cuts_gradients_up_as_foreseen() -> None:
+    """Backward comes to the last weights first; a bucket is full once it has reached its size."""
+    mega = 1 << 18
+    sizes = [8 * mega, 10 * mega, 10 * mega, 10 * mega, mega // 2, mega // 2]
+    shares = bucket_shares([torch.Size([size]) for size in sizes])
+    assert shares == pytest.approx([1 / 39, 30 / 39, 8 / 39])
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,184 @@
+"""The examination: measure machines, compute, corpus and network, all processes together, and draw conclusions."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from tandem.cluster.probe import Curve, Link, Sums, measure_low_rank, measure_sums
+from tandem.cluster.strategies import Circumstances
+from tandem.cluster.world import World, joined_world
+from tandem.config import Config, dump
+from tandem.doctor.advise import Findings, advise
+from tandem.doctor.diagnosis import Computing, Diagnosis, Needs, Network
+from tandem.doctor.machine import every_machine
+from tandem.doctor.measure import Reading, Sentences, matrix_gflops, reading_speed, sentences
+from tandem.doctor.predict import (
+    MBIT,
+    OTHER_FACTORS,
+    USUAL_MBIT,
+    OtherLink,
+    Task,
+    other_links,
+    predictions,
+    with_second_host,
+)
+from tandem.model.transformer import Transformer
+from tandem.train.batches import check_everyone_has_work
+from tandem.train.plan import circumstances, may_remember
+from tandem.train.rehearsal import Rehearsal, rehearse
+
+# Together with the start of the program less than a minute, even over a slow link.
+REHEARSAL_SECONDS, SECONDS_A_SUM = 8.0, 6.0
+FLOAT_BYTES = 4
+# Weights, gradient and Adam's two means; a checkpoint leaves the gradient out, one of the best the means, too.
+TRAINING_FLOATS, CHECKPOINT_FLOATS, BEST_FLOATS = 4, 3, 1
+Progress = Callable[[str, int, int | None], None]
+
+
+def examine(
+    config: Config,
+    corpus_directory: Path | None,
+    price_per_hour: float | None,
+    disk: Path,
+    progress: Progress = lambda _stage, _done, _total: None,
+) -> Diagnosis:
+    """What a run with these settings would take; called by every process that is to train, under any launcher.
+
+    `disk` is where the run would be put, and the price that of one machine.
+    """
+    with sentences(config, corpus_directory) as used, joined_world(config.cluster) as world:
+        check_everyone_has_work(config, world)
+        world.check_same("the configuration", dump(config))
+        if used.corpus is not None:
+            world.check_same("the corpus", used.corpus.digest)
+        shapes = _shapes(config, used.vocabulary)
+        values = sum(shape.numel() for shape in shapes)
+        with _stage("machines", progress):
+            machines = every_machine(world, disk)
+            gflops = -world.largest(-matrix_gflops(world, config.train.precision))
+        with _stage("corpus", progress):
+            reading = _slowest_reading(used, world)
+        with _stage("steps without exchange", progress):
+            rehearsal = rehearse(config, world, used.batches, used.vocabulary, REHEARSAL_SECONDS)
+        with _stage("sums over the network", progress):
+            sums = measure_sums(world, values, SECONDS_A_SUM) if world.size > 1 else None
+            seen = _seen(config, world, shapes, rehearsal, sums)
+        task = Task(config, len(world.hosts), values, price_per_hour)
+        found = Findings(
+            machines=machines,
+            hosts_of_ranks=[_host_of(world, rank) for rank in range(world.size)],
+            needs=_needs(config, values),
+            computing=_computing(rehearsal, used, gflops),
+            network=None if sums is None else _network(sums),
+            reading=reading,
+            predictions=predictions(task, seen),
+            other_links=_other_links(task, seen, rehearsal, sums),
+        )
+        return _diagnosis(found, task)
+
+
+@contextmanager
+def _stage(name: str, progress: Progress) -> Iterator[None]:
+    progress(name, 0, 1)
+    yield
+    progress(name, 1, 1)
+
+
+def _shapes(config: Config, vocabulary: int) -> list[torch.Size]:
+    """Of all weights, without making them."""
+    with torch.device("meta"):
+        return [parameter.shape for parameter in Transformer(config.model, vocabulary).parameters()]
+
+
+def _slowest_reading(used: Sentences, world: World) -> Reading | None:
+    if used.corpus is None:
+        return None
+    mine = reading_speed(used.corpus, used.batches, world)
+    return replace(
+        mine,
+        mb_per_second=-world.largest(-mine.mb_per_second),
+        batches_per_second=-world.largest(-mine.batches_per_second),
+    )
+
+
+def _seen(
+    config: Config, world: World, shapes: list[torch.Size], rehearsal: Rehearsal, sums: Sums | None
+) -> Circumstances:
+    """What predictions are made from; a process alone exchanges nothing."""
+    if sums is None:
+        sums = Sums(Link(math.inf, 0.0), {"allreduce": Curve(((1, 0.0),))}, {})
+    seen = circumstances(config, world, rehearsal, shapes, sums)
+    if len(world.hosts) == 1 or not may_remember(config):
+        return seen
+    low_rank = measure_low_rank(world, shapes, config.exchange.powersgd_rank)
+    return replace(seen, sum_seconds={**seen.sum_seconds, "powersgd": low_rank})
+
+
+def _host_of(world: World, rank: int) -> str:
+    return next(name for name, ranks in zip(world.host_names, world.hosts, strict=True) if rank in ranks)
+
+
+def _needs(config: Config, values: int) -> Needs:
+    floats, kept = values * FLOAT_BYTES, config.checkpoint
+    checkpoint = CHECKPOINT_FLOATS * floats
+    return Needs(
+        parameters=values,
+        memory_bytes=TRAINING_FLOATS * floats,
+        checkpoint_bytes=checkpoint,
+        disk_bytes=(kept.keep_last + 1) * checkpoint + kept.keep_best * BEST_FLOATS * floats,
+    )
+
+
+def _computing(rehearsal: Rehearsal, used: Sentences, gflops: float) -> Computing:
+    return Computing(
+        together_seconds=rehearsal.together_seconds,
+        apart_seconds=rehearsal.apart_seconds,
+        process_seconds=tuple(statistics.mean(seconds) for seconds in rehearsal.step_seconds),
+        parts=rehearsal.parts,
+        worked_out=rehearsal.worked_out,
+        made_up_sentences=used.corpus is None,
+        gflops=gflops,
+    )
+
+
+def _network(sums: Sums) -> Network:
+    return Network(
+        mbit_per_second=sums.link.bytes_per_second / MBIT,
+        latency_seconds=sums.link.latency,
+        measured={kind: curve.points for kind, curve in sums.curves.items()},
+    )
+
+
+def _other_links(task: Task, seen: Circumstances, rehearsal: Rehearsal, sums: Sums | None) -> list[OtherLink]:
+    if task.hosts > 1:
+        assert sums is not None, "several hosts have measured their link"
+        measured = sums.link.bytes_per_second / MBIT
+        return other_links(task, seen, sums.coding, [*USUAL_MBIT, *(measured * factor for factor in OTHER_FACTORS)])
+    once = rehearsal.parts.get("optimizer", 0.0)
+    return other_links(task, with_second_host(seen, once, task.values), {}, USUAL_MBIT)
+
+
+def _diagnosis(found: Findings, task: Task) -> Diagnosis:
+    advice = advise(found)
+    return Diagnosis(
+        machines=tuple(found.machines),
+        needs=found.needs,
+        computing=found.computing,
+        network=found.network,
+        reading=found.reading,
+        price_per_hour=task.price_per_hour,
+        max_steps=task.config.train.max_steps,
+        predictions=tuple(found.predictions),
+        other_links=tuple(found.other_links),
+        bottleneck=advice.bottleneck,
+        advice=advice.sentence,
+        notes=advice.notes,
+        reasons_against=advice.reasons_against,
+    )
