@@ -43,7 +43,8 @@ def _machine_lines(diagnosis: Diagnosis) -> Iterator[str]:
 
 
 def _facts(machine: Machine) -> Iterator[str]:
-    yield f"{machine.processes} process{'es' if machine.processes > 1 else ''} of {machine.threads} threads"
+    threads = f"{machine.threads} thread{'s' if machine.threads > 1 else ''}"
+    yield f"{machine.processes} process{'es' if machine.processes > 1 else ''} of {threads}"
     yield f"{machine.processor} ({machine.cores} cores), {size(machine.memory_bytes)} memory"
     for gpu in machine.gpus:
         yield f"{gpu.name} ({size(gpu.memory_bytes)})"

@@ -108,7 +108,31 @@ def _trained(
         return "degenerate", "high", because
     if _hardly_moved(run):
         return "improving", "low", f"the evaluation loss has only begun to fall; {_trends(loss_slope, bleu_slope)}"
+    if (verdict := _of_few_evaluations(run, loss_slope, bleu_slope)) is not None:
+        return verdict
     return _improving_or_converged(loss_slope, bleu_slope, loss_turn)
+
+
+def _of_few_evaluations(
+    run: RunRecord, loss_slope: Slope | None, bleu_slope: Slope | None
+) -> tuple[Trained, Confidence, str] | None:
+    """A verdict where evaluations are so few that a large slope of theirs proves nothing; None elsewhere."""
+    loss, bleu = run.eval_loss.finite, run.bleu.finite
+    slopes = ((loss_slope, -1, WORTH_NATS), (bleu_slope, 1, WORTH_BLEU))
+    unproven = [
+        slope is not None and not slope.significant and better * slope.per_doubling > worth
+        for slope, better, worth in slopes
+    ]
+    proven = any(_gains(slope, better, worth) for slope, better, worth in slopes)
+    if max(len(loss), len(bleu)) >= FEWEST_EVALUATIONS or proven or not any(unproven):
+        return None
+    # The training loss has many points: where it falls and every evaluation was better than the last, all agree.
+    train_slope = recent_slope(run.train_loss)
+    ever_better = bool((np.diff(loss.values) < 0).all() and (np.diff(bleu.values) > 0).all())
+    if ever_better and train_slope is not None and _gains(train_slope, -1, WORTH_NATS):
+        falls = f"the training loss changes by {train_slope.per_doubling:+.3f} (±{2 * train_slope.error:.3f})"
+        return "improving", "medium", f"every evaluation was better than the last, and for each doubling {falls}"
+    return "too_short", "medium", f"so few evaluations leave it open; {_trends(loss_slope, bleu_slope)}"
 
 
 def _divergence(run: RunRecord, loss_turn: Turn | None) -> str | None:

@@ -17,9 +17,10 @@ from tandem.cluster.world import World
 from tandem.config import Config
 from tandem.corpus.prepared import PreparedCorpus
 from tandem.doctor import examine as examination
-from tandem.doctor.examine import check_work, examine
+from tandem.doctor.examine import examine
 from tandem.doctor.render import show
 from tandem.errors import SaidElsewhereError, TandemError
+from tandem.train.batches import check_everyone_has_work
 from tests.cluster.ranks import rank_environments
 from tests.conftest import TINY
 
@@ -105,8 +106,8 @@ def test_two_hosts_examine_each_other(tiny_corpus: PreparedCorpus) -> None:
 
 def test_what_training_would_refuse_is_refused_once(tiny_config: Callable[..., Config]) -> None:
     first, second = (World(rank, 2, torch.device("cpu")) for rank in (0, 1))
-    with pytest.raises(TandemError, match="1 cannot keep 2 processes busy; make it 2"):
-        check_work(tiny_config("batch.micro_batches=1"), first)
+    with pytest.raises(TandemError, match="1 cannot keep 2 processes busy; batch.micro_batches=2"):
+        check_everyone_has_work(tiny_config("batch.micro_batches=1"), first)
     with pytest.raises(SaidElsewhereError):
-        check_work(tiny_config("batch.micro_batches=1"), second)
-    check_work(tiny_config(), first)
+        check_everyone_has_work(tiny_config("batch.micro_batches=1"), second)
+    check_everyone_has_work(tiny_config(), first)

@@ -82,6 +82,16 @@ CASES = {
         "improving",
         "no",
     ),
+    "three evaluations, each better, and a training loss that falls": (
+        run(curve([0.83, 0.287, 0.24]), curve([53.4, 90.8, 93.3]), curve(FALLING)),
+        "improving",
+        "no",
+    ),
+    "three evaluations, and a training loss that does not fall": (
+        run(curve([0.83, 0.287, 0.24]), curve([53.4, 90.8, 93.3]), curve(np.full(40, 2.0), 0.01)),
+        "too_short",
+        "no",
+    ),
     "nothing": (run(), "too_short", "unknown"),
 }
 
