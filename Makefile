@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
+# Most tests wait for processes that they have started; those of a file stay together, because they share trainings.
+TWO_AT_A_TIME := --numprocesses 2 --dist loadscope
 
 .PHONY: help setup demo test quick lint clean
 
@@ -26,10 +28,10 @@ demo: $(INSTALLED)
 	$(BIN)/tandem demo
 
 test: lint
-	$(BIN)/pytest
+	$(BIN)/pytest $(TWO_AT_A_TIME)
 
 quick: $(INSTALLED)
-	$(BIN)/pytest -m "not slow"
+	$(BIN)/pytest -m "not slow" $(TWO_AT_A_TIME)
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .

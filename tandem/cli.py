@@ -76,7 +76,7 @@ def program() -> None:
         with suppress(BrokenPipeError):
             sys.stdout.flush()
             sys.stderr.flush()
-        os._exit(end.code if isinstance(end.code, int) else 0)
+        os._exit(end.code if isinstance(end.code, int) else int(end.code is not None))
 
 
 @app.callback(invoke_without_command=True)

@@ -19,8 +19,8 @@ from torch.futures import Future
 from torch.nn.parallel import DistributedDataParallel
 
 from tandem.cluster.instants import Instant, now
-from tandem.cluster.network import ring_bytes
 from tandem.cluster.sums import Sum
+from tandem.cluster.traffic import ring_bytes
 from tandem.cluster.world import World
 
 # One plain all-reduce in so many is taken apart into waiting and sending: often enough for every log line,

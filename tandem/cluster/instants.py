@@ -25,6 +25,12 @@ def now(device: torch.device) -> Instant:
     return event
 
 
+def finish(device: torch.device) -> None:
+    """Let a GPU come to the end of its queue."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
 def seconds_between(start: Instant, end: Instant) -> float:
     """Time from one moment to another; waits for a GPU to reach the later one."""
     if isinstance(start, float) and isinstance(end, float):

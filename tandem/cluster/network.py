@@ -36,11 +36,6 @@ class Traffic(NamedTuple):
     received: int
 
 
-def ring_bytes(size: int, processes: int) -> int:
-    """What each process sends in an all-reduce of so many bytes: the least that any way of summing needs."""
-    return 2 * (processes - 1) * size // processes
-
-
 def host_name() -> str:
     """What people call this host."""
     return os.environ.get(HOST_VARIABLE) or socket.gethostname()

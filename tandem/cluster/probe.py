@@ -12,8 +12,9 @@ import torch.distributed as dist
 from torch import Tensor
 
 from tandem.cluster.exchange import SumMaker, copy_into, flattened
-from tandem.cluster.network import ring_bytes
-from tandem.cluster.sums import VALUES_PER_SCALE, BFloat16Sum, FourBitSum, LowRankSum, TwoHalves
+from tandem.cluster.instants import finish
+from tandem.cluster.sums import BFloat16Sum, FourBitSum, LowRankSum, TwoHalves
+from tandem.cluster.traffic import VALUES_PER_SCALE, ring_bytes
 from tandem.cluster.world import World
 
 # The ways of summing between hosts whose vectors travel in another number format.
@@ -158,10 +159,10 @@ def _exchange_seconds(world: World, length: int, sum_: Callable[[Tensor], None])
 def _seconds(world: World, action: Callable[[], None]) -> float:
     """The longest that any process took, all having begun together; they must agree on when to stop measuring."""
     world.meet()
-    _finish(world.device)
+    finish(world.device)
     start = time.perf_counter()
     action()
-    _finish(world.device)
+    finish(world.device)
     return world.largest(time.perf_counter() - start)
 
 
@@ -180,17 +181,11 @@ def _coding_seconds(world: World, values: int, way: type[TwoHalves]) -> float:
         adder = way(world.between, values, world.device)
         rows = torch.ones(1, -(-values // VALUES_PER_SCALE) * VALUES_PER_SCALE, device=world.device)
         adder.decode(adder.encode(rows))
-        _finish(world.device)
+        finish(world.device)
         start = time.perf_counter()
         encoded = adder.encode(rows)
         for _ in range(DECODINGS):
             adder.decode(encoded)
-        _finish(world.device)
+        finish(world.device)
         seconds = time.perf_counter() - start
     return world.largest(seconds)
-
-
-def _finish(device: torch.device) -> None:
-    """Let a GPU come to the end of its queue."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)

@@ -13,7 +13,7 @@ from torch import nn
 from tandem.cluster.diloco import LocalSteps, Rounds
 from tandem.cluster.exchange import SAMPLED_EVERY, AllReduce, Exchange, SumBetweenHosts, SumMaker
 from tandem.cluster.probe import Link
-from tandem.cluster.sums import VALUES_PER_SCALE, BFloat16Sum, FourBitSum, LowRankSum, Sum
+from tandem.cluster.sums import BFloat16Sum, FourBitSum, LowRankSum, Sum
 from tandem.cluster.world import World
 from tandem.config import Config, ExchangeConfig
 
@@ -23,8 +23,6 @@ HIDDEN_SLOW_DOWN = 1.10
 WORTH_QUALITY_SLOW_DOWN = 1.5
 # More local steps than this between two exchanges were never shown to keep the quality.
 MOST_LOCAL_STEPS = 128
-# Bytes that stand for a value in each number format; four bits share a scale of 16 bits among many values.
-BYTES_A_VALUE = {"allreduce": 4.0, "bf16": 2.0, "int4": 0.5 + 2 / VALUES_PER_SCALE}
 # Small messages that a step waits for beside the sum: the vote on stopping, and the meeting before a sum after
 # backward. A round of local steps also votes on failures.
 SMALL_MESSAGES = {"allreduce": 1, "bf16": 2, "int4": 2, "powersgd": 2, "diloco": 3}

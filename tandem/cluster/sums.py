@@ -18,10 +18,8 @@ from torch import Tensor
 from torch._C._distributed_c10d import GradBucket
 from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDState, powerSGD_hook
 
-from tandem.cluster.network import ring_bytes
+from tandem.cluster.traffic import VALUES_PER_SCALE, ring_bytes
 
-# One scale for so many values: fine enough for a layer's bias beside its matrix, and only 2 bytes in 128.
-VALUES_PER_SCALE = 256
 # Four bits hold the whole numbers -7 ... 7, written as 1 ... 15.
 LARGEST, MIDDLE = 7, 8
 # bfloat16 has 8 significant bits: a number this much larger is never rounded below the original.

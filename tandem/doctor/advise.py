@@ -10,6 +10,7 @@ from tandem.doctor.diagnosis import Computing, Needs, Network
 from tandem.doctor.machine import Machine
 from tandem.doctor.measure import Reading
 from tandem.doctor.predict import OtherLink, Prediction
+from tandem.report.figures import size
 
 # Beyond this slow-down a step spends more time on the network than on everything else, and two hosts are slower
 # than one of them alone.
@@ -177,8 +178,3 @@ def _slow_hosts(found: Findings) -> list[str]:
 def rate(mbit: float) -> str:
     """A link's rate as people say it."""
     return f"{mbit / 1000:.3g} Gbit/s" if mbit >= 1000 else f"{mbit:.3g} Mbit/s"
-
-
-def size(count: float) -> str:
-    """Bytes as people say them."""
-    return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.1f} MB"

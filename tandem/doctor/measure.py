@@ -13,6 +13,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 import torch
 
+from tandem.cluster.instants import finish
 from tandem.cluster.world import World
 from tandem.config import Config
 from tandem.corpus.prepared import PreparedCorpus
@@ -97,11 +98,11 @@ def matrix_gflops(world: World, precision: str) -> float:
     device, width = world.device, MATRIX_WIDTH[world.device.type]
     left, right = (torch.randn(width, width, device=device, dtype=PRECISIONS[precision]) for _ in range(2))
     left @ right
-    _finish(device)
+    finish(device)
     count, start = 0, time.perf_counter()
     while (taken := time.perf_counter() - start) < MATRIX_SECONDS:
         left @ right
-        _finish(device)
+        finish(device)
         count += 1
     return 2 * width**3 * count / taken / 1e9
 
@@ -137,8 +138,3 @@ def _batch_seconds(batches: Batches, world: World) -> float:
         for micro_batch in batches.at(step).share(world.rank, world.size):
             batches.tensors(micro_batch, world.device)
     return taken / step
-
-
-def _finish(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)

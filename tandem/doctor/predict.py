@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from tandem.cluster.network import ring_bytes
 from tandem.cluster.probe import Link
-from tandem.cluster.strategies import BYTES_A_VALUE, Circumstances, Plan, choose, mild_to_strong
+from tandem.cluster.strategies import Circumstances, Plan, choose, mild_to_strong
+from tandem.cluster.traffic import BYTES_A_VALUE, ring_bytes
 from tandem.config import Config
 
 MBIT = 1e6 / 8

@@ -8,10 +8,11 @@ from rich.console import Console, ConsoleRenderable, Group
 from rich.table import Table
 from rich.text import Text
 
-from tandem.doctor.advise import rate, size
+from tandem.doctor.advise import rate
 from tandem.doctor.diagnosis import Diagnosis
 from tandem.doctor.machine import Machine
 from tandem.doctor.predict import Prediction
+from tandem.report.figures import size
 
 MINUTE, HOUR = 60, 3600
 # Of a step: smaller parts of it are not worth a word.

@@ -38,7 +38,7 @@ class Followed:
         if self._directory.is_dir():
             for path in self._directory.iterdir():
                 name = RANK_FILE.fullmatch(path.name)
-                if name is not None:
+                if name is not None and path.is_file():
                     self._files.setdefault(int(name[1]), _GrowingFile(path))
         told = (self._told(rank, file) for rank, file in sorted(self._files.items()))
         return heapq.merge(*told, key=lambda one: str(one[1].get("time", "")))
@@ -65,7 +65,7 @@ class _GrowingFile:
     def new_lines(self) -> Iterator[bytes]:
         try:
             file = self._path.open("rb")
-        except FileNotFoundError:
+        except (FileNotFoundError, IsADirectoryError):
             self._offset = 0
             return
         with file:

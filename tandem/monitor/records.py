@@ -126,7 +126,7 @@ class Sampled(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class Surveyed(Record):
-    """What every host did during the last stretch of steps; in every journal, so that one of them tells of all."""
+    """What every host did lately; in the journal of each host's first process, so that one of them tells of all."""
 
     kind: ClassVar[str] = "surveyed"
     hosts: list[HostSummary]
@@ -134,7 +134,7 @@ class Surveyed(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class HostSummary:
-    """A stretch of steps on one host: means over the stretch; shares are of 1, `None` where there is no such thing."""
+    """A host between two surveys: means; shares are of 1, `None` where there is no such thing."""
 
     host: str
     cpu: float
@@ -148,7 +148,7 @@ class HostSummary:
     gpu_power: float | None
     """Watts against the cap."""
     seconds: dict[str, float]
-    """By part, of the host's first process."""
+    """By part, of the last stretch of steps of the host's first process."""
 
 
 @dataclass(frozen=True, kw_only=True)

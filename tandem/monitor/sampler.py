@@ -5,8 +5,9 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from statistics import fmean
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import psutil
 
@@ -16,6 +17,8 @@ from tandem.monitor.records import GpuUse, HostSummary, HostUse
 
 EVERY_SECONDS = 1.0
 MEGA = 1e6
+# After the point: a tenth of a per mille of a share, 100 bytes a second of a rate.
+DIGITS = 4
 
 
 class _Counters(NamedTuple):
@@ -47,18 +50,18 @@ class HostMeter:
         sent, received = (count / seconds / MEGA for count in traffic)
         return HostUse(
             host=host_name(),
-            seconds=seconds,
-            cpu=busy / (busy + idle) if busy + idle else 0.0,
+            seconds=_rounded(seconds),
+            cpu=_rounded(busy / (busy + idle) if busy + idle else 0.0),
             memory_used_bytes=memory.total - memory.available,
             memory_total_bytes=memory.total,
-            disk_read_mbyte_per_second=(self._before.disk_read - before.disk_read) / seconds / MEGA,
-            disk_written_mbyte_per_second=(self._before.disk_written - before.disk_written) / seconds / MEGA,
+            disk_read_mbyte_per_second=_rounded((self._before.disk_read - before.disk_read) / seconds / MEGA),
+            disk_written_mbyte_per_second=_rounded((self._before.disk_written - before.disk_written) / seconds / MEGA),
             interface=self._interface,
             link_mbit_per_second=link_speed(self._interface),
-            sent_mbyte_per_second=sent,
-            sent_mbit_per_second=8 * sent,
-            received_mbyte_per_second=received,
-            received_mbit_per_second=8 * received,
+            sent_mbyte_per_second=_rounded(sent),
+            sent_mbit_per_second=_rounded(8 * sent),
+            received_mbyte_per_second=_rounded(received),
+            received_mbit_per_second=_rounded(8 * received),
             gpus=self._gpus.read(),
         )
 
@@ -66,13 +69,25 @@ class HostMeter:
         self._gpus.close()
 
 
+def _rounded(value: float) -> float:
+    """What a sample is good for: a day of them lies in every journal, and all digits would be half of it."""
+    return round(value, DIGITS)
+
+
 def _counters() -> _Counters:
-    cpu, disk = psutil.cpu_times(), psutil.disk_io_counters()
+    cpu, disk = psutil.cpu_times(), _disk()
     # A guest's time is counted in user already; waiting for a disk is not computing.
     idle = cpu.idle + getattr(cpu, "iowait", 0.0)
     whole = sum(cpu) - getattr(cpu, "guest", 0.0) - getattr(cpu, "guest_nice", 0.0)
     read, written = (0, 0) if disk is None else (disk.read_bytes, disk.write_bytes)
     return _Counters(time.monotonic(), whole - idle, idle, read, written)
+
+
+def _disk() -> Any:
+    """Its counters; None where the system keeps none, as in some containers."""
+    with suppress(OSError, RuntimeError):
+        return psutil.disk_io_counters()
+    return None
 
 
 class Sampler:
@@ -93,11 +108,10 @@ class Sampler:
         self._thread.start()
 
     def stop(self) -> None:
-        """Look a last time, and end the thread."""
+        """End the thread; after this nothing is handed over."""
         self._ending.set()
         if self._thread.is_alive():
             self._thread.join()
-            self._look()
         self._meter.close()
 
     def take(self) -> list[HostUse]:
@@ -116,7 +130,9 @@ class Sampler:
             due = max(due + EVERY_SECONDS, time.monotonic())
             if self._ending.wait(due - time.monotonic()):
                 return
-            self._look()
+            # A counter that fails for once, or a card that is gone, must end neither the samples nor the training.
+            with suppress(OSError, LookupError, RuntimeError, psutil.Error):
+                self._look()
 
     def _look(self) -> None:
         with self._lock:
@@ -131,7 +147,7 @@ def summarise(seen: Sequence[HostUse], seconds: dict[str, float]) -> HostSummary
     whole = sum(use.seconds for use in seen)
 
     def mean(value: Callable[[HostUse], float]) -> float:
-        return sum(value(use) * use.seconds for use in seen) / whole
+        return _rounded(sum(value(use) * use.seconds for use in seen) / whole)
 
     def mean_of_gpus(value: Callable[[GpuUse], float]) -> float | None:
         return mean(lambda use: fmean(map(value, use.gpus))) if all(use.gpus for use in seen) else None
@@ -149,5 +165,5 @@ def summarise(seen: Sequence[HostUse], seconds: dict[str, float]) -> HostSummary
         gpu_utilisation=mean_of_gpus(lambda gpu: gpu.utilisation),
         gpu_memory=mean_of_gpus(lambda gpu: gpu.memory_used_bytes / gpu.memory_total_bytes),
         gpu_power=mean_of_gpus(lambda gpu: (gpu.watts or 0.0) / (gpu.watts_cap or 1.0)) if capped else None,
-        seconds=seconds,
+        seconds={part: _rounded(spent) for part, spent in seconds.items()},
     )

@@ -78,12 +78,14 @@ def sparkline(values: Sequence[float], width: int, pen: Pen) -> str:
     """The last values as a line of small bars from the least to the greatest; an `x` for what is no number."""
     shown = values[-width:] if width > 0 else []
     finite = [value for value in shown if math.isfinite(value)]
-    least, span = min(finite, default=0.0), max(finite, default=0.0) - min(finite, default=0.0)
+    # Halves: the difference of two numbers may be too large for one.
+    least, most = min(finite, default=0.0) / 2, max(finite, default=0.0) / 2
+    span = most - least
 
     def level(value: float) -> str:
         if not math.isfinite(value):
             return "x"
-        share = (value - least) / span if span else 0.0
+        share = (value / 2 - least) / span if span else 0.0
         return pen.levels[min(int(share * len(pen.levels)), len(pen.levels) - 1)]
 
     return "".join(map(level, shown))

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections import deque
-from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any
 
 from tandem.monitor.records import (
     Ended,
     Evaluated,
-    GpuUse,
     HostSummary,
-    HostUse,
     Noticed,
     Planned,
     Progressed,
@@ -25,6 +21,7 @@ from tandem.monitor.records import (
     Surveyed,
 )
 from tandem.monitor.sampler import summarise
+from tandem.monitor.watch_read import read_line
 
 # As many as the widest picture has room for.
 RECENT_LOSSES = 200
@@ -38,8 +35,6 @@ SILENT_STRETCHES = 3.0
 # ...and an evaluation or a start, which may take longer than any stretch, for at least this long.
 SILENT_AT_LEAST = 60.0
 
-AnyData = TypeVar("AnyData", bound=Record | GpuUse | HostUse | HostSummary)
-
 
 @dataclass(frozen=True)
 class Note:
@@ -52,7 +47,7 @@ class Note:
 
 @dataclass(frozen=True)
 class HostState:
-    """The latest that is known of a host; sampled in a second, or else the means of a stretch of steps."""
+    """The latest that is known of a host; sampled in a second, or else the means between two surveys."""
 
     time: float
     summary: HostSummary
@@ -66,7 +61,8 @@ class Session:
     began: float
     started: Started
     step: int
-    ranks: frozenset[int] = frozenset()
+    starts: dict[int, float] = dataclasses.field(default_factory=dict)
+    """When each of its ranks began, by the clock of that rank's host."""
     progressed: Progressed | None = None
     progressed_at: float = 0.0
     sampled: bool = False
@@ -79,7 +75,7 @@ class Session:
     @property
     def teller(self) -> int | None:
         """The rank whose records are taken where all ranks write the same."""
-        return min(self.ranks, default=None)
+        return min(self.starts, default=None)
 
     @property
     def ended(self) -> Ended | None:
@@ -88,7 +84,7 @@ class Session:
 
     def accepts(self, rank: int, time: float) -> bool:
         """Whether a process that starts now is one of this session's."""
-        return rank not in self.ranks and not self.endings and time - self.began < TOGETHER_SECONDS
+        return rank not in self.starts and not self.endings and time - self.began < TOGETHER_SECONDS
 
 
 class RunState:
@@ -108,18 +104,18 @@ class RunState:
 
     def take(self, rank: int, line: dict[str, Any]) -> None:
         """Take in a line of a rank's journal; what another version of Tandem wrote differently is passed over."""
-        try:
-            time, record = datetime.fromisoformat(line["time"]).timestamp(), READERS[line["kind"]](line)
-        except (KeyError, TypeError, ValueError):
+        read = read_line(line)
+        if read is None:
             self.strange += 1
             return
+        time, record = read
         self.heard = max(self.heard, time)
         if isinstance(record, Started):
             self._start(rank, record, time)
         elif isinstance(record, Noticed):
             # Some come before the start of the session that they belong to.
             self._note(time, record.step, record.message)
-        elif self.session is not None and rank in self.session.ranks:
+        elif self.session is not None and rank in self.session.starts:
             self._tell(self.session, rank, record, time)
 
     def evaluating(self, every: int | None) -> bool:
@@ -160,12 +156,15 @@ class RunState:
             while self.losses and self.losses[-1][0] > started.step:
                 self.losses.pop()
             self.evaluations = [evaluated for evaluated in self.evaluations if evaluated.step <= started.step]
-        session.ranks |= {rank}
+        session.starts[rank] = time
         if rank == session.teller:
             session.started = started
 
     def _tell(self, session: Session, rank: int, record: Record, time: float) -> None:
         match record:
+            # Where only the newest of a kind are told, they are told last: this may be the end of the session before.
+            case Sampled() | Surveyed() if time < session.starts[rank]:
+                pass
             case Sampled():
                 session.sampled = True
                 # A sample names the step under way, which has not been taken yet.
@@ -201,34 +200,7 @@ class RunState:
         self.notes.append(Note(time, step, text))
 
     def _see(self, seen: HostState) -> None:
-        """Keep what is the latest of a host; a second of its own says more than a stretch that is as old."""
+        """Keep what is the latest of a host; a second of its own says more than means that are as old."""
         known = self.hosts.get(seen.summary.host)
         if known is None or seen.sampled or not known.sampled or seen.time > known.time + SILENT_SECONDS:
             self.hosts[seen.summary.host] = seen
-
-
-def _filled(kind: type[AnyData], values: dict[str, Any], **others: Any) -> AnyData:
-    names = [field.name for field in dataclasses.fields(kind)]
-    return kind(**{name: others[name] if name in others else values[name] for name in names})
-
-
-def _use(values: dict[str, Any]) -> HostUse:
-    return _filled(HostUse, values, gpus=[_filled(GpuUse, gpu) for gpu in values["gpus"]])
-
-
-def _summaries(values: list[dict[str, Any]]) -> list[HostSummary]:
-    return [_filled(HostSummary, host) for host in values]
-
-
-READERS: dict[str, Callable[[dict[str, Any]], Record]] = {
-    Started.kind: lambda line: _filled(Started, line),
-    Planned.kind: lambda line: _filled(Planned, line),
-    Progressed.kind: lambda line: _filled(Progressed, line),
-    Sampled.kind: lambda line: _filled(Sampled, line, use=_use(line["use"])),
-    Surveyed.kind: lambda line: _filled(Surveyed, line, hosts=_summaries(line["hosts"])),
-    # Sentences are nothing that a small picture has room for.
-    Evaluated.kind: lambda line: _filled(Evaluated, line, samples=[]),
-    Saved.kind: lambda line: _filled(Saved, line),
-    Noticed.kind: lambda line: _filled(Noticed, line),
-    Ended.kind: lambda line: _filled(Ended, line),
-}

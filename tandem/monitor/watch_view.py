@@ -229,7 +229,7 @@ def _facts_line(session: Session) -> Text:
     processes = f"{started.world_size} process{'es' if started.world_size > 1 else ''}"
     hosts = f"{len(started.hosts)} host{'s' if len(started.hosts) > 1 else ''}"
     size = f"{started.parameters / MEGA:.1f} M parameters"
-    return Text(f"{size}, {started.precision}, {processes} on {hosts}, {started.device}", QUIET)
+    return Text(printable(f"{size}, {started.precision}, {processes} on {hosts}, {started.device}"), QUIET)
 
 
 def _curve_line(
@@ -323,8 +323,6 @@ def _rate(value: float) -> str:
 
 
 def _as_of(host: HostState, moment: float) -> str:
-    if not host.sampled:
-        return "last log"
     age = moment - host.time
     return "now" if age < PRESENT_SECONDS else f"{duration(age)} ago"
 

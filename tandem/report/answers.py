@@ -48,7 +48,6 @@ class Chart:
     y_label: str
     traces: tuple[Trace, ...]
     stacked: bool = False
-    log_y: bool = False
     note: str = ""
     """What to see in it, in a sentence."""
     marks: tuple[tuple[float, str], ...] = ()

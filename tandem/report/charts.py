@@ -20,7 +20,7 @@ def make_charts(run: RunRecord) -> tuple[Chart, ...]:
     """All charts there is anything to draw for."""
     marks = tuple((step, note) for step, note in run.events if note == "resumed")[:MOST_MARKS]
     charts = (
-        _chart("loss", "Loss", "nats per token", {"training": run.train_loss, "evaluation": run.eval_loss}, marks),
+        _chart("loss", "Loss", run.loss_unit, {"training": run.train_loss, "evaluation": run.eval_loss}, marks),
         _chart("bleu", "BLEU", "BLEU", {"BLEU": run.bleu}, marks, note=run.bleu_note or ""),
         _learning_rate(run),
         _parts(run),
@@ -80,8 +80,8 @@ def _parts(run: RunRecord) -> Chart | None:
 def _host_charts(run: RunRecord) -> Iterator[Chart | None]:
     """Network and devices, host by host."""
     several = len(run.hosts) > 1
-    cards = {host.interface: host.link_mbit_per_second for host in run.hosts if host.link_mbit_per_second}
-    speed = ", ".join(f"{card or 'card'}: {rate:,.0f} Mbit/s" for card, rate in cards.items())
+    rates = {host.link_mbit_per_second for host in run.hosts if host.link_mbit_per_second}
+    speed = " to ".join(f"{rate:,.0f}" for rate in (min(rates), max(rates))[: len(rates)]) if rates else ""
     network = {
         f"{host.name} {way}" if several else way: host.curves[way]
         for host in run.hosts
@@ -89,7 +89,12 @@ def _host_charts(run: RunRecord) -> Iterator[Chart | None]:
         if way in host.curves and host.curves[way].values.any()
     }
     yield _chart(
-        "network", "Network", "Mbit/s", network, note=f"speed of the cards: {speed}" if speed else "", dashed="received"
+        "network",
+        "Network",
+        "Mbit/s",
+        network,
+        note=f"speed of the cards: {speed} Mbit/s" if speed else "",
+        dashed="received",
     )
     for id, title, kinds in (
         ("gpus", "GPUs", {"gpu_utilisation": "utilised", "gpu_power": "of power cap", "gpu_memory": "memory"}),

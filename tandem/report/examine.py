@@ -60,7 +60,10 @@ def _outcome(run: RunRecord, findings: Findings) -> str:
     best = []
     if len(run.bleu.finite):
         index = int(run.bleu.finite.values.argmax())
-        best.append(f"best BLEU {run.bleu.finite.values[index]:.2f} at {run.axis} {run.bleu.finite.at[index]:,.0f}")
+        # A number without its signature compares with nothing.
+        plain = "" if (run.bleu_note or "").startswith("nrefs") else " (not sacreBLEU's)"
+        value, step = run.bleu.finite.values[index], run.bleu.finite.at[index]
+        best.append(f"best BLEU {value:.2f}{plain} at {run.axis} {step:,.0f}")
     if len(run.eval_loss.finite):
         index = int(run.eval_loss.finite.values.argmin())
         loss, step = run.eval_loss.finite.values[index], run.eval_loss.finite.at[index]

@@ -16,8 +16,6 @@ ABBREVIATIONS = {
     "gpus": "GPUs",
     "mbit": "Mbit",
     "mb": "MB",
-    "p90": "90th percentile",
-    "p99": "99th percentile",
 }
 Form = Callable[[float], str]
 """How a number of some unit is written."""

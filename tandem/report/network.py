@@ -7,23 +7,26 @@ from typing import Literal
 
 import numpy as np
 
-from tandem.cluster.network import ring_bytes
+from tandem.cluster.traffic import ring_bytes
 from tandem.report.answers import Confidence
 from tandem.report.hardware import most_compute_seconds
-from tandem.report.record import RunRecord
+from tandem.report.record import RunRecord, Team
 
 Verdict = Literal["bottleneck", "not_bottleneck", "unknown"]
+Judged = tuple[Verdict, Confidence, str]
+"""With the reason."""
 
 # Exposed communication above this share of a training step is worth a faster link or a thriftier exchange: ten
 # times the rate would save nearly as much of the bill.
 BOTTLENECK_SHARE = 0.2
 # So far from that bound, in shares of a step, nobody argues about a verdict that was measured.
 CLEAR_OF_BOUND = 0.1
-# Rates at which links are sold or capped, in Mbit/s, and how full an all-reduce makes a link that it waits for.
-LINK_RATES = (10, 100, 1000, 2500, 10_000, 25_000, 40_000, 100_000)
+# Rates at which slow links are sold or capped, in Mbit/s, and how full an all-reduce makes a link that it waits for.
+# Faster links are seldom filled by a ring of few processes: a rate near one of them proves nothing.
+LINK_RATES = (10, 100, 1000)
 FULL_LINK = (0.7, 1.0)
-# Links faster than this are seldom filled by a ring of few processes: a rate near one of them proves nothing.
-FASTEST_TELLING_RATE = 1000
+# Inside a machine nothing is as slow as this, in Mbit/s.
+SLOWEST_INSIDE = 1000
 # The parts of a step that are training; the rest comes from evaluating and saving.
 NOT_TRAINING = ("evaluation", "checkpoint")
 MEGA = 1e6
@@ -51,7 +54,7 @@ class NetworkFacts:
     exchange_mbit: float | None
     """Rate during the exposed exchange."""
     link_mbit: float | None
-    """Speed of the card, as the system says."""
+    """Speed of the slowest host's card, as the system says."""
 
     @property
     def crossed(self) -> bool:
@@ -62,7 +65,11 @@ class NetworkFacts:
         """What a step would have taken with a link so many times as fast, had nothing else changed."""
         if self.step_seconds is None or self.exposed_seconds is None:
             return None
-        return self.step_seconds - self.exposed_seconds + self.exposed_seconds / faster
+        step = self.step_seconds - self.exposed_seconds + self.exposed_seconds / faster
+        if self.link_mbit is not None and self.floor_bytes is not None:
+            # What was hidden behind compute comes to light on a slower link.
+            step = max(step, self.floor_bytes * 8 / MEGA / (self.link_mbit * faster))
+        return step
 
 
 def look_at_network(run: RunRecord) -> NetworkFacts:
@@ -91,76 +98,102 @@ def _from_clock(run: RunRecord, step: float | None, floor: float | None, seen: f
     training = sum(seconds for part, seconds in run.seconds.items() if part not in NOT_TRAINING)
     shares = {part: seconds / training if training else 0.0 for part, seconds in run.seconds.items()}
     exposed_share, waiting_share = shares.get("communication", 0.0), shares.get("waiting", 0.0)
-    exposed = None if step is None else step * exposed_share
-    waiting = None if step is None else step * waiting_share
-    verdict: Verdict = "bottleneck" if exposed_share >= BOTTLENECK_SHARE else "not_bottleneck"
-    clear = abs(exposed_share - BOTTLENECK_SHARE) > CLEAR_OF_BOUND
-    confidence: Confidence = "high" if clear else "medium"
-    because = f"{exposed_share:.0%} of the training time was spent on the exchange and on nothing else"
+    judged: Judged = (
+        "bottleneck" if exposed_share >= BOTTLENECK_SHARE else "not_bottleneck",
+        "high" if abs(exposed_share - BOTTLENECK_SHARE) > CLEAR_OF_BOUND else "medium",
+        f"{exposed_share:.0%} of the training time was spent on the exchange and on nothing else",
+    )
     if run.team.hosts == 1:
-        verdict, confidence = "not_bottleneck", "high"
-        because = "all processes were on one host: nothing crossed a network"
+        judged = "not_bottleneck", "high", "all processes were on one host: nothing crossed a network"
     elif step is None:
-        verdict, confidence, because = "unknown", "none", "no step was logged"
+        judged = "unknown", "none", "no step was logged"
     elif waiting_share > exposed_share and waiting_share > BOTTLENECK_SHARE:
-        because += f"; waiting for a slower process took more ({waiting_share:.0%}), which no network mends"
-    carried = seen or floor
-    return NetworkFacts(
-        verdict=verdict,
-        confidence=confidence,
-        because=because,
-        step_seconds=step,
-        exposed_seconds=exposed,
-        exposed_is_measured=True,
-        waiting_seconds=waiting,
-        floor_bytes=floor,
-        seen_bytes=seen,
-        mean_mbit=_rate(carried, step),
-        exchange_mbit=_rate(carried, exposed),
-        link_mbit=next((host.link_mbit_per_second for host in run.hosts if host.link_mbit_per_second), None),
+        more = f"; waiting for a slower process took more ({waiting_share:.0%}), which no network mends"
+        judged = *judged[:2], judged[2] + more
+    speeds = [host.link_mbit_per_second for host in run.hosts if host.link_mbit_per_second]
+    return _facts(
+        judged,
+        step,
+        exposed=None if step is None else step * exposed_share,
+        waiting=None if step is None else step * waiting_share,
+        floor=floor,
+        seen=seen,
+        link=min(speeds, default=None),
+        measured=True,
     )
 
 
 def _from_calculation(run: RunRecord, step: float | None, floor: float | None) -> NetworkFacts:
     """Without a clock: what had to cross, how long compute can have taken at most, and whether a link looks full."""
     team, mean = run.team, _rate(floor, step)
-    most_compute = most_compute_seconds(team.device, team.precision, team.parameters, team.most_positions_per_rank)
-    exposed = None if step is None or most_compute is None else max(step - most_compute, 0.0)
-    verdict: Verdict = "unknown"
-    confidence: Confidence = "none"
-    because = "the data tells neither how the time of a step was spent nor what crossed the network"
+    judged: Judged = (
+        "unknown",
+        "none",
+        "the data tells neither how the time of a step was spent nor what crossed the network",
+    )
+    exposed = None
     if step is None:
-        because = "no step was timed"
+        judged = "unknown", "none", "no step was timed"
     elif team.ranks == 1 or team.hosts == 1:
-        verdict, confidence, because = "not_bottleneck", "medium", "nothing crossed a network: there was one machine"
+        judged = "not_bottleneck", "medium", "nothing crossed a network: there was one machine"
     elif mean is not None and floor is not None:
-        moved = f"{floor / MEGA:,.0f} MB through each card in a step of {step:.3g} s needs {mean:,.0f} Mbit/s"
-        because = f"{moved}; how long a step computes is not known"
-        full = next((rate for rate in LINK_RATES if FULL_LINK[0] * rate <= mean <= FULL_LINK[1] * rate), None)
-        share = 0.0 if exposed is None else exposed / step
-        if full is not None and full <= FASTEST_TELLING_RATE:
-            verdict, confidence, because = (
-                "bottleneck",
-                "high",
-                f"{moved}: a link of {full:,} Mbit/s, full all the time",
-            )
-            exposed = floor * 8 / MEGA / full
-        elif most_compute is not None and share >= BOTTLENECK_SHARE:
-            verdict, confidence = "bottleneck", "medium" if share >= 0.5 else "low"
-            because = f"{moved}, and compute explains {most_compute:.2g} s of it at the very most"
+        most_compute = most_compute_seconds(team.device, team.precision, team.parameters, _positions(team))
+        exposed = None if most_compute is None else max(step - most_compute, 0.0)
+        judged = _judged_by_arithmetic(team, step, floor, mean, most_compute)
+    return _facts(judged, step, exposed, waiting=None, floor=floor, seen=None, link=None, measured=False)
+
+
+def _positions(team: Team) -> float | None:
+    """What each rank computes in a step: what was counted, or at the very most."""
+    if team.tokens_per_step is not None and team.ranks:
+        # Source and target are about equally long, and computed side by side.
+        return team.tokens_per_step / 2 / team.ranks
+    return team.most_positions_per_rank
+
+
+def _judged_by_arithmetic(team: Team, step: float, floor: float, mean: float, most_compute: float | None) -> Judged:
+    moved = f"{floor / MEGA:,.0f} MB through each card in a step of {step:.3g} s needs {mean:,.0f} Mbit/s"
+    full = next((rate for rate in LINK_RATES if FULL_LINK[0] * rate <= mean <= FULL_LINK[1] * rate), None)
+    several = team.hosts is not None and team.hosts > 1
+    like_a_link = f"{moved}: a link of {full:,} Mbit/s, full all the time" if full else moved
+    if most_compute is None:
+        # Without a bound on compute a rate may look like a link's by accident.
+        if full is not None and several:
+            return "bottleneck", "medium", like_a_link
+        return "unknown", "none", f"{moved}; how long a step computes is not known"
+    explained = f"compute explains {most_compute:.2g} s of it at the very most"
+    share = 1 - most_compute / step
+    if share < BOTTLENECK_SHARE:
+        return "unknown", "none", f"{moved}, but compute may explain {most_compute:.2g} s of it"
+    if full is not None and (several or full < SLOWEST_INSIDE):
+        return "bottleneck", "high", f"{like_a_link}; {explained}"
+    return "bottleneck", "medium" if share >= 0.5 and several else "low", f"{moved}, and {explained}"
+
+
+def _facts(
+    judged: Judged,
+    step: float | None,
+    exposed: float | None,
+    waiting: float | None,
+    floor: float | None,
+    seen: float | None,
+    link: float | None,
+    measured: bool,
+) -> NetworkFacts:
+    carried = seen or floor
+    exchange = _rate(carried, exposed)
     return NetworkFacts(
-        verdict=verdict,
-        confidence=confidence,
-        because=because,
+        *judged,
         step_seconds=step,
         exposed_seconds=exposed,
-        exposed_is_measured=False,
-        waiting_seconds=None,
+        exposed_is_measured=measured,
+        waiting_seconds=waiting,
         floor_bytes=floor,
-        seen_bytes=None,
-        mean_mbit=mean,
-        exchange_mbit=_rate(floor, exposed),
-        link_mbit=None,
+        seen_bytes=seen,
+        mean_mbit=_rate(carried, step),
+        # More than the card can do means that most of it was hidden behind compute: then it is no rate.
+        exchange_mbit=None if exchange is not None and link is not None and exchange > link else exchange,
+        link_mbit=link,
     )
 
 

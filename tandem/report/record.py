@@ -16,7 +16,7 @@ State = Literal["running", "finished", "stopped", "crashed", "unknown"]
 one that was killed without a word a moment ago; `unknown` where nothing tells."""
 
 
-Holding = Literal["weights", "optimizer", "both", "other"]
+Holding = Literal["weights", "optimizer", "other"]
 """What a file of a checkpoint holds."""
 
 
@@ -159,6 +159,11 @@ class RunRecord:
     train_loss: Curve = NOTHING
     eval_loss: Curve = NOTHING
     """Nats per token, or whatever unit the program uses; perplexities are turned into their logarithm."""
+    loss_unit: str = "nats per token"
+    """Of the evaluation loss."""
+    tokens_per_loss_value: float = 1.0
+    """How many tokens one value of the evaluation loss stands for: 1, or about a sentence's where it is per sentence;
+    what is judged in nats per token is divided by it."""
     bleu: Curve = NOTHING
     """From 0 to 100."""
     bleu_note: str | None = None

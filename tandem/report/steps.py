@@ -11,7 +11,7 @@ from tandem.report.record import RunRecord
 # A stretch stands out if it is longer than the middle one by so many times the usual spread, and by a tenth at least:
 # in a run as even as clockwork a thousandth would stand out, too.
 OUTLYING_SPREADS, LEAST_EXCESS = 5.0, 0.1
-# The first stretch warms up: memory is laid out, files are read for the first time.
+# More would be a list, not a finding.
 LISTED_OUTLIERS = 5
 
 

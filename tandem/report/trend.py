@@ -14,16 +14,22 @@ RECENT_FRACTION = 0.5
 FEWEST_FOR_A_SLOPE = 3
 # A line through three points proves nothing: where evaluations are rare, older ones are called in up to this number.
 ENOUGH_FOR_A_SLOPE = 5
-# A level is the mean over this share of the points: enough to calm a point's noise, short against any trend. The best
+# A level is the median over this share of the points: enough to calm a point's noise, short against any trend. The best
 # of many single points is mostly luck, so that it is three at least where there are enough.
 LEVEL_SHARE, LEAST_WINDOW, FEWEST_FOR_A_WINDOW = 0.05, 3, 9
 # The median of normal deviations is this part of their standard deviation.
 MEDIAN_OF_NORMAL = 0.6745
 # The variance of a second difference of independent noise is this many times that of one point.
 SECOND_DIFFERENCE_VARIANCE = 6
+# A point so many standard deviations from the line through all others is left out, if nine in ten are not.
+OUTLYING, MOST_KEPT = 6.0, 0.9
+# Points that the line through all pairs is laid through: enough of them, and few enough to pair.
+MOST_PAIRED = 200
 # What the next doubling brings, as parts of what the last one brought: least, middle and most. Seen when public
 # training curves of translators were cut off and compared with how they went on; they bend, they seldom break.
 NEXT_DOUBLING = (0.1, 0.55, 1.0)
+# The median of three is this much noisier than their mean, but one bad point among them does not move it.
+MEDIAN_OVER_MEAN = 1.25
 
 
 @dataclass(frozen=True)
@@ -34,6 +40,8 @@ class Slope:
     error: float
     """Standard error; neighbouring points that err alike are counted as fewer points."""
     points: int
+    next_doubling: float
+    """The change to expect of the next doubling: less than the last one's, as far as the curve is seen to bend."""
 
     @property
     def significant(self) -> bool:
@@ -81,36 +89,70 @@ def recent_slope(curve: Curve, since: float = 0.0) -> Slope | None:
         return None
     recent = int(np.sum(curve.at >= curve.at[-1] * RECENT_FRACTION))
     recent = max(recent, min(ENOUGH_FOR_A_SLOPE, len(curve)))
-    x, y = np.log2(curve.at[-recent:]), curve.values[-recent:]
+    x, y = _without_outliers(np.log2(curve.at[-recent:]), curve.values[-recent:])
+    slope, error = _line(x, y)
+    return Slope(slope, error, len(x), _next_doubling(x, y, slope))
+
+
+def _without_outliers(x: FloatArray, y: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Without the few points that lie far from where all others lead: one bad evaluation is no trend."""
+    if len(x) <= ENOUGH_FOR_A_SLOPE:
+        return x, y
+    some = np.linspace(0, len(x) - 1, min(len(x), MOST_PAIRED)).astype(int)
+    across, up = np.subtract.outer(x[some], x[some]), np.subtract.outer(y[some], y[some])
+    slope = float(np.median(up[across > 0] / across[across > 0]))
+    residuals = y - slope * x
+    residuals -= np.median(residuals)
+    usual = float(np.median(np.abs(residuals))) / MEDIAN_OF_NORMAL
+    kept = np.abs(residuals) <= OUTLYING * usual
+    # A jump to another level leaves many points far out: that is no matter of a few bad ones.
+    return (x[kept], y[kept]) if usual and kept.mean() > MOST_KEPT else (x, y)
+
+
+def _line(x: FloatArray, y: FloatArray) -> tuple[float, float]:
+    """Slope and standard error of a straight line."""
     x = x - x.mean()
     spread = float(x @ x)
     slope = float(x @ y) / spread
     residuals = y - y.mean() - slope * x
-    variance = float(residuals @ residuals) / (recent - 2) * _inflation(residuals)
-    return Slope(slope, math.sqrt(variance / spread), recent)
+    variance = float(residuals @ residuals) / max(len(x) - 2, 1) * _inflation(residuals)
+    return slope, math.sqrt(variance / spread)
+
+
+def _next_doubling(x: FloatArray, y: FloatArray, slope: float) -> float:
+    """What comes next if the second half of the window is to the first as what follows is to the second."""
+    later = x > (x[0] + x[-1]) / 2
+    if min(int(later.sum()), int((~later).sum())) >= ENOUGH_FOR_A_SLOPE:
+        (first, error), (second, _) = _line(x[~later], y[~later]), _line(x[later], y[later])
+        # Of a first half that goes nowhere nothing can be a share.
+        if abs(first) > two_sided_t(int((~later).sum()) - 2) * error:
+            bend = min(max(second / first, 0.0), 1.0)
+            # Half a doubling each: what the second brought, times the bend, and times the bend again.
+            return first * bend / 2 * (bend + bend**2)
+    return NEXT_DOUBLING[1] * slope
 
 
 def level_at_end(curve: Curve) -> float:
-    """Mean of the last points."""
-    return float(curve.values[-_window(len(curve)) :].mean())
+    """Median of the last points."""
+    return float(np.median(curve.values[-_window(len(curve)) :]))
 
 
 def level_around(curve: Curve, step: float) -> float:
-    """Mean of the points around a step."""
+    """Median of the points around a step."""
     window = _window(len(curve))
     nearest = int(np.abs(curve.at - step).argmin())
     start = min(max(nearest - window // 2, 0), len(curve) - window)
-    return float(curve.values[start : start + window].mean())
+    return float(np.median(curve.values[start : start + window]))
 
 
 def turn(curve: Curve, lower_is_better: bool) -> Turn:
     """The best level of a finite curve of at least one point, and what has become of it."""
     sign = 1.0 if lower_is_better else -1.0
     window = _window(len(curve))
-    smooth = np.convolve(sign * curve.values, np.ones(window) / window, mode="valid")
+    smooth = np.median(np.lib.stride_tricks.sliding_window_view(sign * curve.values, window), axis=1)
     best = int(smooth.argmin())
     middle = best + window // 2
-    error = noise(curve.values) * math.sqrt(2 / window)
+    error = noise(curve.values) * math.sqrt(2 / window) * (MEDIAN_OVER_MEAN if window > 1 else 1.0)
     worsening = max(float(smooth[-1] - smooth[best]), 0.0)
     return Turn(sign * float(smooth[best]), float(curve.at[middle]), worsening, error)
 

@@ -19,7 +19,7 @@ from tandem.corpus.prepared import PreparedCorpus
 from tandem.model.loss import TranslationLoss
 from tandem.monitor.clock import Clock
 from tandem.monitor.journal import Recorder
-from tandem.monitor.records import Ended, Noticed, Planned, Progressed, Saved, Started, Surveyed
+from tandem.monitor.records import Ended, Noticed, Planned, Progressed, Saved, Started
 from tandem.monitor.survey import Survey
 from tandem.train.batches import Batches, GlobalBatch
 from tandem.train.evaluate import evaluate
@@ -178,7 +178,7 @@ class Job:
     def log(self) -> None:
         """Record the steps since the last time."""
         with self.clock.measure("waiting"):
-            objective, nll = self.world.total(self.tally.objective, self.tally.nll)
+            objective, nll, survey = self.world.total(self.tally.objective, self.tally.nll, self.survey.due)
         seconds, traffic = self.clock.lap(), self.meter.lap()
         training_seconds = sum(seconds.values()) - seconds["evaluation"] - seconds["checkpoint"]
         tally, self.tally = self.tally, Tally()
@@ -204,8 +204,9 @@ class Job:
                 seconds=seconds,
             )
         )
-        with self.clock.measure("waiting"):
-            self.recorder.record(Surveyed(step=step, hosts=self.survey.take(seconds)))
+        if survey:
+            with self.clock.measure("waiting"):
+                self.survey.take(step, seconds)
 
     def evaluate(self) -> None:
         """Measure the model on the dev set, and keep it if it is one of the best."""

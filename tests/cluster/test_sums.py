@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tandem.cluster.sums import VALUES_PER_SCALE
+from tandem.cluster.traffic import VALUES_PER_SCALE
 from tests.cluster.summing import (
     BREAK,
     END,

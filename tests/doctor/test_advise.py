@@ -122,13 +122,13 @@ def test_too_little_room_is_a_reason() -> None:
     good = findings(mbit=50_000)
     full, small = replace(MACHINE, disk_free_bytes=2 * GB), replace(MACHINE, memory_free_bytes=GB // 2)
     assert _against(replace(good, machines=(full, MACHINE))) == (
-        "vm1: the checkpoints need 3.0 GB, but /runs has only 2.0 GB: make room, or lower checkpoint.keep_last"
+        "vm1: the checkpoints need 3.00 GB, but /runs has only 2.00 GB: make room, or lower checkpoint.keep_last"
     )
     # Only the first host keeps checkpoints.
     assert not advise(replace(good, machines=(MACHINE, full))).reasons_against
-    assert "each process needs 1.0 GB for the model alone" in _against(replace(good, machines=(MACHINE, small)))
+    assert "each process needs 1.00 GB for the model alone" in _against(replace(good, machines=(MACHINE, small)))
     card = replace(MACHINE, gpus=(Gpu("a card", GB // 2),))
-    assert "needs 1.0 GB on a GPU, which has 500.0 MB" in _against(replace(good, machines=(MACHINE, card)))
+    assert "needs 1.00 GB on a GPU, which has 500.0 MB" in _against(replace(good, machines=(MACHINE, card)))
 
 
 def test_a_corpus_that_comes_slower_than_it_is_used_is_a_reason() -> None:

@@ -106,7 +106,7 @@ def test_two_hosts_examine_each_other(tiny_corpus: PreparedCorpus) -> None:
 
 def test_what_training_would_refuse_is_refused_once(tiny_config: Callable[..., Config]) -> None:
     first, second = (World(rank, 2, torch.device("cpu")) for rank in (0, 1))
-    with pytest.raises(TandemError, match="1 cannot keep 2 processes busy; batch.micro_batches=2"):
+    with pytest.raises(TandemError, match=r"1 cannot keep 2 processes busy; batch\.micro_batches=2"):
         check_everyone_has_work(tiny_config("batch.micro_batches=1"), first)
     with pytest.raises(SaidElsewhereError):
         check_everyone_has_work(tiny_config("batch.micro_batches=1"), second)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -119,3 +120,17 @@ def test_of_some_kinds_only_the_newest(tmp_path: Path) -> None:
 def test_a_word_in_a_text_is_not_its_kind(tmp_path: Path) -> None:
     append(tmp_path, 0, line(1, '"kind": "sampled"') + line(2, '{"time": "t", "kind": "sampled"'))
     assert len(told(Followed(tmp_path, newest_only=["sampled"]))) == 2
+
+
+def test_what_is_not_a_file_is_passed_over(tmp_path: Path) -> None:
+    (tmp_path / "rank-1.jsonl").mkdir()
+    os.mkfifo(tmp_path / "rank-2.jsonl")
+    append(tmp_path, 0, line(1, "a"))
+    followed = Followed(tmp_path)
+    assert told(followed) == [(0, "a")]
+    (tmp_path / "rank-1.jsonl").rmdir()
+    append(tmp_path, 1, line(2, "b"))
+    assert told(followed) == [(1, "b")]
+    (tmp_path / "rank-1.jsonl").unlink()
+    (tmp_path / "rank-1.jsonl").mkdir()
+    assert told(followed) == [], "it was a file before"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from tandem.report.answers import Answer, Report
 from tandem.report.examine import examine
 from tandem.report.record import Curve, HostCurves, RunRecord, Schedule, Team
 from tandem.report.sources.tandem_run import read_tandem_run
-from tests.report.journal import ended, session, settings, write_journal
+from tests.report.journal import START, ended, session, settings, write_journal
 
 IDS = [
     "duration",
@@ -189,6 +190,9 @@ def test_outliers_are_listed_with_their_cause() -> None:
     assert "mostly data" in found.answer
 
 
+V100 = {"device": "Tesla V100-PCIE-16GB", "precision": "mixed", "most_positions_per_rank": 256 * 56}
+
+
 def ring_run(step_seconds: float, **team: Any) -> RunRecord:
     """Four ranks that sum 60.88 million float32 gradients in a ring: 365 MB through each card."""
     default = {"ranks": 4, "parameters": 60_880_896, "gradient_bytes_per_value": 4.0, "exchange": "allreduce"}
@@ -197,20 +201,26 @@ def ring_run(step_seconds: float, **team: Any) -> RunRecord:
 
 
 def test_a_rate_that_fills_a_known_link_is_a_bottleneck() -> None:
-    found = answer(examine(ring_run(34.9)), "network")
+    found = answer(examine(ring_run(34.9, hosts=2, **V100)), "network")
     assert (found.verdict, found.confidence) == ("bottleneck", "high")
     assert found.evidence["ring_floor_bytes_per_step"] == pytest.approx(365.3e6, rel=1e-3)
     assert found.evidence["mean_rate_mbit_per_second"] == pytest.approx(83.7, rel=1e-2)
     assert "a link of 100 Mbit/s" in found.answer
 
 
-V100 = {"device": "Tesla V100-PCIE-16GB", "precision": "mixed", "most_positions_per_rank": 256 * 56}
-
-
 @pytest.mark.parametrize(
     ("step_seconds", "team", "verdict", "confidence"),
     [
-        (1.7, V100, "bottleneck", "medium"),
+        (1.7, {**V100, "hosts": 2}, "bottleneck", "medium"),
+        (1.7, V100, "bottleneck", "low"),
+        # The rate of a link of 100 Mbit/s: no exchange inside a machine is that slow.
+        (34.9, V100, "bottleneck", "high"),
+        (34.9, {"hosts": 2}, "bottleneck", "medium"),
+        (34.9, {}, "unknown", "none"),
+        # As slow as a link of 1 Gbit/s, but the device is slower.
+        (3.5, {**V100, "device": "Tesla K80", "precision": "float32", "hosts": 2}, "unknown", "none"),
+        # What was counted is less than the longest sentences would be.
+        (0.5, {**V100, "tokens_per_step": 60_000.0, "hosts": 2}, "bottleneck", "medium"),
         (0.78, V100, "bottleneck", "low"),
         (0.5, V100, "unknown", "none"),
         (1.7, {}, "unknown", "none"),
@@ -245,6 +255,23 @@ def test_a_gpu_that_is_busy_but_cool_is_not_used() -> None:
 )
 def test_the_last_line_says_what_to_do(values: dict[str, Any], advice: str) -> None:
     assert advice in examine(bare(**values)).summary[3]
+
+
+def test_a_slower_link_brings_to_light_what_was_hidden(report: Make) -> None:
+    # Two per cent of a second exposed for 4 MB on a card of 1 Gbit/s, which needs 32 ms for them.
+    evidence = answer(report(hosts=2, communication=0.02), "network").evidence
+    assert evidence["ring_floor_at_card_speed_seconds"] == pytest.approx(0.032)
+    assert evidence["step_with_10_times_slower_link_seconds"] == pytest.approx(max(1.18, 0.32))
+    assert "exchange_rate_mbit_per_second" not in evidence
+
+
+def test_standstill_is_not_paid_for_twice(tmp_path: Path) -> None:
+    run = settings(tmp_path / "run")
+    write_journal(run, [*session(0, 200)])
+    write_journal(run, [*session(200, 400), ended(400)], start=START + timedelta(days=3))
+    found = examine(read_tandem_run(run), 1.0)
+    assert answer(found, "duration").evidence["idle_seconds"] > 2 * 86_400
+    assert answer(found, "trained").evidence["twice_the_steps_seconds"] < 300
 
 
 def test_charts_of_what_there_is(report: Make) -> None:

@@ -92,6 +92,48 @@ CASES = {
         "too_short",
         "no",
     ),
+    "flat by now, though not over the whole last doubling": (
+        run(curve(2 + 4 * np.exp(-6 * STEPS / STEPS[-1]), 0.002)),
+        "converged",
+        "no",
+    ),
+    "one bad evaluation before the last": (
+        run(curve(np.where(STEPS[-2] == STEPS, 5.0, FALLING), 0.01)),
+        "improving",
+        "no",
+    ),
+    "one bad evaluation at the very end": (
+        run(curve(np.where(STEPS[-1] == STEPS, 2.5, LEVEL), 0.01)),
+        "converged",
+        "no",
+    ),
+    "the training loss blows up after the last evaluation": (
+        run(curve(FALLING[:20], 0.01), train_loss=curve(np.where(STEPS < 16_000, FALLING, 9.5), 0.05)),
+        "diverged",
+        "no",
+    ),
+    "an evaluation loss alone that explodes": (
+        run(curve(np.where(STEPS < 15_000, FALLING, 7.5), 0.02)),
+        "diverged",
+        "yes",
+    ),
+    "an overfitting whose first evaluation is almost the best": (
+        run(curve(2.5 + 0.04 * np.arange(40), 0.01)),
+        "converged",
+        "yes",
+    ),
+    "a perplexity that falls to one": (run(curve(0.02 + np.exp(-STEPS / 1000), 0.001)), "degenerate", "unknown"),
+    "a hopeless level, seen from the middle of the run": (
+        run(Curve(STEPS + 50_000, curve(np.full(40, 6.0), 0.01).values)),
+        "degenerate",
+        "unknown",
+    ),
+    "BLEU alone that collapses": (run(bleu=curve(np.where(STEPS < 10_000, LEVEL_BLEU, 0.0))), "diverged", "unknown"),
+    "losses per sentence": (
+        run(curve(25 * LEVEL, 0.25), loss_unit="nats per sentence", tokens_per_loss_value=25.0),
+        "converged",
+        "no",
+    ),
     "nothing": (run(), "too_short", "unknown"),
 }
 

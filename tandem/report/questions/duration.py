@@ -24,8 +24,23 @@ STATES = {
 
 def wall_seconds(run: RunRecord) -> float | None:
     """From the first sign of life to the last."""
-    moments = [moment for session in run.sessions for moment in (session.started, session.ended) if moment is not None]
-    return max(moments) - min(moments) if len(moments) > 1 else None
+    if not run.sessions or run.sessions[0].started is None or run.sessions[-1].ended is None:
+        return None
+    return run.sessions[-1].ended - run.sessions[0].started
+
+
+def working_seconds(run: RunRecord) -> float | None:
+    """What a program was running for: the wall time without the standstills between its sessions."""
+    wall = wall_seconds(run)
+    return None if wall is None else wall - sum(_standstills(run))
+
+
+def _standstills(run: RunRecord) -> list[float]:
+    return [
+        later.started - earlier.ended
+        for earlier, later in zip(run.sessions, run.sessions[1:], strict=False)
+        if later.started is not None and earlier.ended is not None
+    ]
 
 
 def estimated_seconds(run: RunRecord) -> float | None:
@@ -36,7 +51,8 @@ def estimated_seconds(run: RunRecord) -> float | None:
 
 def answer_duration(run: RunRecord, findings: Findings) -> Answer:
     wall, evidence = wall_seconds(run), _evidence(run)
-    verdict: str = run.state
+    # How it ended is one thing, how long it took another: that is known here.
+    verdict: str = "measured" if run.state == "unknown" else run.state
     confidence: Confidence = "high"
     state = STATES[run.state] + (f": {run.failure.removesuffix('.')}" if run.failure else "")
     if wall is not None:
@@ -61,13 +77,13 @@ def answer_duration(run: RunRecord, findings: Findings) -> Answer:
         verdict, confidence = "estimated", "medium"
     else:
         said = "the data has no times" if run.last_step else "no step was taken"
-        if run.last_step:
+        if run.last_step or run.state == "unknown":
             verdict, confidence = "unknown", "none"
     interruptions = evidence["interruptions"]
     if interruptions:
         said += f"; interrupted {interruptions} time{'s' if interruptions > 1 else ''}"
     if wall is not None and (bill := cost(findings, wall)) is not None:
-        evidence["cost_dollars"] = bill
+        evidence.update(cost_dollars=bill, machines_billed=findings.machines)
         said += f"; ${bill:,.2f}"
     return Answer(
         id="duration",
@@ -92,12 +108,7 @@ def _evidence(run: RunRecord) -> Evidence:
     startups = [session.startup_seconds for session in run.sessions if session.startup_seconds is not None]
     if startups:
         evidence["startup_seconds"] = sum(startups)
-    gaps = [
-        later.started - earlier.ended
-        for earlier, later in zip(run.sessions, run.sessions[1:], strict=False)
-        if later.started is not None and earlier.ended is not None
-    ]
-    if gaps:
+    if gaps := _standstills(run):
         evidence["idle_seconds"] = sum(gaps)
     if run.repeated_steps:
         evidence["steps_taken_again"] = run.repeated_steps

@@ -10,7 +10,7 @@ import numpy as np
 from tandem.report.answers import Answer, Confidence, Evidence
 from tandem.report.figures import duration
 from tandem.report.findings import Findings, cost
-from tandem.report.questions.duration import estimated_seconds, wall_seconds
+from tandem.report.questions.duration import estimated_seconds, working_seconds
 from tandem.report.record import FloatArray, RunRecord
 from tandem.report.verdicts import Forecast, Trained
 
@@ -70,7 +70,7 @@ def _forecast_words(run: RunRecord, findings: Findings, forecast: Forecast, evid
         f"at twice the steps expect {'BLEU' if name == 'bleu' else 'a loss of'} {forecast.middle:.2f} "
         f"({forecast.low:.2f} to {forecast.high:.2f})"
     )
-    seconds = wall_seconds(run) or estimated_seconds(run)
+    seconds = working_seconds(run) or estimated_seconds(run)
     if seconds is None:
         return words
     evidence["twice_the_steps_seconds"] = seconds
@@ -149,8 +149,10 @@ def _compare_rates(run: RunRecord, evidence: Evidence) -> tuple[str, Confidence,
         shape = _shape(logged.values)
         return "logged_only", "medium", f"It {shape}; the data does not say by which rule."
     promise = f"By its settings it {schedule.explanation}"
-    if schedule.rate is None or not len(logged):
+    if not len(logged):
         return "explained", "medium", f"{promise}; it was not logged, so that this is unchecked."
+    if schedule.rate is None:
+        return "explained", "medium", f"{promise}; the log shows that it {_shape(logged.values)}."
     known = _since_last_change(run)
     off = [
         _deviation(schedule.rate, float(step), float(rate))

@@ -45,7 +45,10 @@ def answer_utilisation(run: RunRecord, findings: Findings) -> Answer:
         said = "There is no clock, only samples"
     elif findings.network.exposed_seconds and findings.network.verdict == "bottleneck":
         verdict, confidence = "under_used", "low"
-        said = "Hardly: they waited for the network most of each step; there are no device samples to show it"
+        share = findings.network.exposed_seconds / (findings.network.step_seconds or 1.0)
+        said = (
+            f"By arithmetic they waited for the network {percent(share)} of each step; there are no samples to show it"
+        )
     if utilisation is not None:
         said += f"; the GPUs were {percent(utilisation)} utilised"
     if power is not None:
@@ -102,6 +105,9 @@ def answer_network(run: RunRecord, findings: Findings) -> Answer:
     }
     if network.step_seconds and network.exposed_seconds is not None:
         evidence["exposed_share"] = network.exposed_seconds / network.step_seconds
+    if network.link_mbit and network.mean_mbit is not None and network.floor_bytes is not None:
+        evidence["mean_rate_of_card_share"] = network.mean_mbit / network.link_mbit
+        evidence["ring_floor_at_card_speed_seconds"] = network.floor_bytes * 8e-6 / network.link_mbit
     words = {"bottleneck": "Yes", "not_bottleneck": "No", "unknown": "It cannot be told"}
     said = f"{words[network.verdict]}: {network.because}"
     faster, slower = network.step_with(10), network.step_with(0.1)

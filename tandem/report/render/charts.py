@@ -48,7 +48,6 @@ class Drawing:
         return {
             "id": chart.id,
             "stacked": chart.stacked,
-            "log": chart.log_y,
             "marks": [[step, word] for step, word in chart.marks if math.isfinite(step)],
             "traces": [
                 {"name": trace.name, "dashed": trace.dashed, "x": numbers(curve.at), "y": numbers(curve.values)}

@@ -75,7 +75,7 @@
     let low = Infinity;
     let high = -Infinity;
     const take = (x, y) => {
-      if (y === null || x < shown[0] || x > shown[1] || (chart.log && y <= 0)) return;
+      if (y === null || x < shown[0] || x > shown[1]) return;
       low = Math.min(low, y);
       high = Math.max(high, y);
     };
@@ -97,10 +97,10 @@
   const yRange = (chart) => {
     const found = extent(chart);
     if (!found) return null;
-    let [low, high] = chart.log ? found.map(Math.log10) : found;
-    if (!chart.log && (chart.stacked || (low >= 0 && low < ZERO_BASE * high))) low = 0;
+    let [low, high] = found;
+    if (chart.stacked || (low >= 0 && low < ZERO_BASE * high)) low = 0;
     const room = (high - low) * HEADROOM || Math.abs(high) * HEADROOM || 1;
-    return [low === 0 && !chart.log ? 0 : low - room, high + room];
+    return [low === 0 ? 0 : low - room, high + room];
   };
 
   const marks = (chart, colours) => {
@@ -149,7 +149,7 @@
         showline: true, ticks: "outside", ticklen: 4, title: { text: data.axis, standoff: 6 },
       },
       yaxis: {
-        ...axis, type: chart.log ? "log" : "linear", fixedrange: true, exponentformat: "power",
+        ...axis, fixedrange: true, exponentformat: "power",
         separatethousands: true, nticks: 6,
         ...(range ? { range } : { autorange: true }),
       },

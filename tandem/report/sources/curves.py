@@ -15,6 +15,9 @@ Points = list[tuple[float, float]]
 # A model fits its training text at least about as well as other text. Where its training loss is more than twice the
 # loss on other text, the one is summed over a sentence or a batch and the other is per token.
 _OTHER_UNIT = 2.0
+# A model that is as unsure of a token as if it chose among 100 cannot translate: its BLEU is about 0, never 5 to 100.
+# The best loss of the run counts, since a good model may still diverge or overfit later.
+_HOPELESS_LOSS = 4.6
 # The last part of a run, in which losses change little.
 _LATE_SHARE = 0.25
 # Three standard deviations, in which the median absolute deviation of a normal distribution is 1 / 1.4826.
@@ -35,8 +38,11 @@ class Bleu:
     problems: tuple[str, ...]
 
 
-def bleu_curve(points: Points) -> Bleu:
-    """Bring BLEU to the scale from 0 to 100, and leave out a value that no untrained model can have."""
+def bleu_curve(points: Points, eval_loss: Curve) -> Bleu:
+    """Bring BLEU to the scale from 0 to 100, and leave out a value that no untrained model can have.
+
+    Values up to 1 may be shares, or the BLEU of a model that learnt nothing; its loss in nats per token tells.
+    """
     curve = Curve.of(points)
     problems: tuple[str, ...] = ()
     counts_steps = (usual_spacing(curve) or 0.0) >= _FEWEST_STEPS
@@ -46,6 +52,13 @@ def bleu_curve(points: Points) -> Bleu:
     finite = curve.finite.values
     if len(finite) == 0 or finite.max() > 1 or finite.max() <= 0:
         return Bleu(curve, None, problems)
+    losses = eval_loss.finite.values
+    if len(losses) and losses.min() > _HOPELESS_LOSS:
+        note = (
+            f"no value is above 1, but the evaluation loss never falls below {_HOPELESS_LOSS} (a perplexity of 100), "
+            "so the scale is taken to be 0 to 100"
+        )
+        return Bleu(curve, note, problems)
     note = "no value is above 1, so the scale is taken to be 0 to 1 and was multiplied by 100"
     return Bleu(Curve(curve.at, curve.values * 100), note, problems)
 

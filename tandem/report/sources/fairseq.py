@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from tandem.report.record import Curve, RunRecord, Schedule, State, Team, Text
+from tandem.report.sources.apart import Mark, longest_run
 from tandem.report.sources.curves import (
     Points,
     Stretch,
@@ -20,7 +21,7 @@ from tandem.report.sources.curves import (
     usual_spacing,
     whole_session,
 )
-from tandem.report.sources.lines import count, lines_of, log_of, moment, number
+from tandem.report.sources.lines import count, ended_by, lines_of, log_of, moment, number
 from tandem.report.sources.schedules import inverse_root, named
 
 BLEU_NOTE = "as fairseq computed it during validation (--eval-bleu); its tokenisation is not in the log"
@@ -32,7 +33,10 @@ _SUBSET = re.compile(r"valid on '([^']+)' subset")
 _EPOCH = re.compile(r"\bepoch (\d+)")
 _PREFIX = re.compile(r"^(?:train|valid)_(?!wall)")
 _JSON = re.compile(r"\{.*\}")
-_SETTING = r"['\"]?\b{}['\"]?\s*[=:]\s*(?:\[\s*)?['\"]?([^,'\"\]\)}}\s]+)"
+# Newer versions nest the settings of a part under its name: 'lr_scheduler': {'_name': 'inverse_sqrt', ...}.
+_NESTED = r"(?:\{{[^{{}}]*?['\"]_name['\"]\s*:\s*)?"
+_SETTING = r"['\"]?\b{}['\"]?\s*[=:]\s*" + _NESTED + r"(?:\[\s*)?['\"]?([^,'\"\]\){{}}\s]+)"
+_BEGINS = re.compile(r"Namespace\(|\| fairseq_cli\.train \| \{")
 _PARAMETERS = re.compile(r"num\.(?: shared)? model params: ([\d,]+)")
 _PAIRS = re.compile(r" train \w+-\w+ (\d+) examples")
 _DEVICES = re.compile(r"training on (\d+) (?:GPUs|devices)")
@@ -91,14 +95,29 @@ class _Found:
 
 
 def read_fairseq(path: Path) -> RunRecord:
-    """What the log tells of its run."""
+    """What the log tells of its run; of several runs in one log, the one with the most lines of progress."""
     found = _Found()
-    for line in lines_of(path):
+    chosen = longest_run(_marks(path), _BEGINS, path)
+    for line in chosen.lines_of(path):
         if (entry := _entry(line)) is not None:
             _take(found, entry, moment(line))
         else:
             _look_at_rest(found, line)
-    return _record(found, path)
+    return _record(found, path, chosen.problems)
+
+
+def _marks(path: Path) -> list[Mark]:
+    """The lines of progress and how far they are: in updates, or in epochs where no line counts updates."""
+    updates: list[Mark] = []
+    epochs: list[Mark] = []
+    for place, line in enumerate(lines_of(path)):
+        if (entry := _entry(line)) is None:
+            continue
+        if "num_updates" in entry.values:
+            updates.append((place, entry.values["num_updates"]))
+        elif entry.epoch is not None and entry.kind != "inner":
+            epochs.append((place, entry.epoch))
+    return updates or epochs
 
 
 def _entry(line: str) -> _Entry | None:
@@ -215,17 +234,17 @@ def _loss_curve(entries: list[tuple[float, Values]]) -> Curve:
     return Curve.of(points)
 
 
-def _record(found: _Found, path: Path) -> RunRecord:
+def _record(found: _Found, path: Path, problems: tuple[str, ...]) -> RunRecord:
     trained = found.trained["epoch"] if found.by_epoch else found.trained["inner"] or found.trained["epoch"]
     subset = next(iter(found.valid), "valid")
     valid = found.valid.get(subset, [])
     train_loss, eval_loss = _loss_curve(trained), _loss_curve([entry for entry in valid if "loss" in entry[1]])
-    scored = bleu_curve([(at, values["bleu"]) for at, values in valid if "bleu" in values])
+    scored = bleu_curve([(at, values["bleu"]) for at, values in valid if "bleu" in values], eval_loss)
     step_seconds, seconds = training_only(found.stretches, [at for at, _ in valid])
     state, failure = _end_of(found)
     sessions = sessions_by_breaks(found.moments) or whole_session(train_loss, eval_loss)
     others = [name for name in found.valid if name != subset]
-    problems = [f"Evaluations on '{name}' were left out; those on '{subset}' were read." for name in others]
+    left_out = [f"Evaluations on '{name}' were left out; those on '{subset}' were read." for name in others]
     limit = number(found.settings.get("max_epoch" if found.by_epoch else "max_update", ""))
     return RunRecord(
         source="fairseq log",
@@ -234,7 +253,7 @@ def _record(found: _Found, path: Path) -> RunRecord:
         axis="epoch" if found.by_epoch else "step",
         failure=failure,
         not_finite=found.exception is not None and found.exception[0] == "FloatingPointError",
-        problems=(*problems, *scored.problems),
+        problems=(*problems, *left_out, *scored.problems),
         sessions=sessions,
         repeated_steps=repeated(sessions),
         max_steps=limit or None,
@@ -269,13 +288,13 @@ def _end_of(found: _Found) -> tuple[State, str | None]:
     if found.finished:
         return "finished", None
     if found.out_of_memory:
-        return "crashed", "The run ran out of device memory: make --max-tokens smaller and --update-freq larger."
+        return "crashed", "it ran out of device memory: make --max-tokens smaller and --update-freq larger"
     if found.exception is None:
         return "unknown", None
     name, words = found.exception
     if name == "KeyboardInterrupt":
         return "stopped", None
-    return "crashed", f"The run was ended by {name}" + (f": {words}" if words else ", which the log explains.")
+    return "crashed", ended_by(name, words)
 
 
 def _schedule(settings: dict[str, str]) -> Schedule | None:

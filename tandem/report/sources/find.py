@@ -94,7 +94,8 @@ def _read_events(path: Path, places: list[Path]) -> RunRecord:
 
 def _read_directory(directory: Path) -> RunRecord:
     """The run in a directory that says most; the others are named."""
-    candidates = sorted(_candidates(directory), key=lambda candidate: (-candidate.size, str(candidate.path)))
+    lost: list[Path] = []
+    candidates = sorted(_candidates(directory, lost), key=lambda candidate: (-candidate.size, str(candidate.path)))
     records: list[tuple[_Candidate, RunRecord]] = []
     faults: list[str] = []
     for candidate in candidates[:_MOST_RUNS]:
@@ -107,23 +108,27 @@ def _read_directory(directory: Path) -> RunRecord:
     chosen, best = max(records, key=lambda pair: evidence(pair[1]))
     others = [str(candidate.path) for candidate, _ in records if candidate is not chosen]
     others += [str(candidate.path) for candidate in candidates[_MOST_RUNS:]]
+    problems = [*best.problems, *(f"{path} leads nowhere and was left out." for path in lost)]
     if not others:
-        return best
+        return replace(best, problems=tuple(problems))
     more = f" and {len(others) - _MOST_NAMED} more" if len(others) > _MOST_NAMED else ""
     shown = ", ".join(others[:_MOST_NAMED])
     note = (
         f"{directory} holds several runs or logs; {chosen.path} tells most and was read. Left out: {shown}{more}. "
         f"To read one of them: tandem report {others[0]}"
     )
-    return replace(best, problems=(*best.problems, note))
+    return replace(best, problems=(*problems, note))
 
 
-def _candidates(directory: Path) -> Iterator[_Candidate]:
+def _candidates(directory: Path, lost: list[Path]) -> Iterator[_Candidate]:
+    """What may be a run; links to files that are gone go to `lost`."""
     ours: set[Path] = set()
     events: list[Path] = []
     texts: list[Path] = []
     for path in _files(directory):
-        if path.name == "run.json":
+        if _EVENT_FILE in path.name and not path.exists():
+            lost.append(path)
+        elif path.name == "run.json":
             ours.add(path.parent)
         elif path.suffix == ".jsonl" and path.parent.name == "journal":
             ours.add(path.parent.parent)
@@ -196,4 +201,4 @@ def _files(top: Path) -> Iterator[Path]:
 
 
 def _size(files: list[Path]) -> int:
-    return sum(file.stat().st_size for file in files)
+    return sum(file.stat().st_size for file in files if file.exists())

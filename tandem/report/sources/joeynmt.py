@@ -8,6 +8,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from tandem.report.record import Curve, RunRecord, Schedule, State, Team, Text
+from tandem.report.sources.apart import Mark, longest_run
 from tandem.report.sources.curves import (
     Points,
     Stretch,
@@ -33,6 +34,7 @@ _PARAMETERS = re.compile(r"Total params:\s*([\d,]+)")
 _SETTING = re.compile(r"\bcfg\.([\w.]+)\s*:\s*(.*\S)")
 _SIGNATURE = re.compile(r"nrefs:\d+\|\S+\|version:[\w.]+")
 _ENDED = re.compile(r"Training ended (?:after|since)")
+_BEGINS = re.compile(r"\bcfg\.[\w.]+\s*:|Hello! This is Joey-?NMT")
 _OUT_OF_MEMORY = re.compile(r"CUDA out of memory|OutOfMemoryError")
 _GRADIENT_BYTES = 4
 
@@ -54,15 +56,28 @@ class _Found:
 
 
 def read_joeynmt(path: Path, training_log: Path | None = None) -> RunRecord:
-    """A validations.txt or a train.log, or the one completed by the other."""
+    """A validations.txt or a train.log, or the one completed by the other.
+
+    Both are appended to if a run is made again: the longest run is read, and of the log the one that fits it.
+    """
     found = _Found()
-    for source in (path,) if training_log is None else (training_log, path):
-        for line in lines_of(source):
+    chosen = longest_run(_marks(path), _BEGINS, path)
+    sources = [(path, chosen)]
+    if training_log is not None:
+        sources.insert(0, (training_log, longest_run(_marks(training_log), _BEGINS, training_log, like=chosen)))
+    for source, run in sources:
+        for line in run.lines_of(source):
             if step := _VALIDATION.match(line):
                 _look_at_validation(found, float(step[1]), line[step.end() :])
             else:
                 _look_at_log(found, line)
-    return _record(found, path)
+    return _record(found, path, [problem for _, run in sources for problem in run.problems])
+
+
+def _marks(path: Path) -> list[Mark]:
+    """The lines that name a step."""
+    found = ((place, _VALIDATION.match(line) or _TRAINED.search(line)) for place, line in enumerate(lines_of(path)))
+    return [(place, float(step[1])) for place, step in found if step is not None]
 
 
 def _pairs(text: str) -> dict[str, float]:
@@ -103,15 +118,15 @@ def _look_at_log(found: _Found, line: str) -> None:
     found.out_of_memory = found.out_of_memory or _OUT_OF_MEMORY.search(line) is not None
 
 
-def _record(found: _Found, path: Path) -> RunRecord:
+def _record(found: _Found, path: Path, problems: list[str]) -> RunRecord:
     evaluations = sorted(found.evaluations.items())
     # The loss is a sum over the text in older versions and per token in newer ones; perplexity is per token in all.
     eval_loss = Curve.of((step, log_of(values["ppl"])) for step, values in evaluations if "ppl" in values)
     if not len(eval_loss):
         eval_loss = Curve.of((step, values["loss"]) for step, values in evaluations if "loss" in values)
-    scored = bleu_curve([(step, values["bleu"]) for step, values in evaluations if "bleu" in values])
+    scored = bleu_curve([(step, values["bleu"]) for step, values in evaluations if "bleu" in values], eval_loss)
     train_loss = Curve.of(found.train_loss)
-    problems = list(scored.problems)
+    problems = [*problems, *scored.problems]
     if not same_unit(train_loss, eval_loss):
         train_loss = Curve.of([])
         problems.append("The training loss of the log is not per token like the evaluation's, so it was left out.")
@@ -159,7 +174,7 @@ def _end_of(found: _Found) -> tuple[State, str | None]:
     if found.ended:
         return "finished", None
     if found.out_of_memory:
-        return "crashed", "The run ran out of device memory: make training.batch_size smaller."
+        return "crashed", "it ran out of device memory: make training.batch_size smaller"
     return "unknown", None
 
 

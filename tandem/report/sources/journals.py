@@ -1,8 +1,10 @@
-"""What the journals of a run tell, put in order."""
+"""What the journals of a run tell, put in order, and every record checked as it is told."""
 
 from __future__ import annotations
 
+import math
 from array import array
+from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -28,7 +30,6 @@ HOST_COLUMNS = (
 ROW = 1 + len(HOST_COLUMNS)
 # What is kept of a log line and of an evaluation.
 PROGRESS = (
-    "step",
     "steps",
     "train_loss",
     "learning_rate",
@@ -37,7 +38,34 @@ PROGRESS = (
     "network_sent_bytes",
     "network_received_bytes",
 )
-EVALUATION = ("step", "eval_loss", "bleu")
+EVALUATION = ("eval_loss", "bleu")
+# Losses and scores that are not finite are evidence; all else of a log line that is not is damage.
+MAY_BE_ANYTHING = frozenset({"train_loss", "learning_rate"})
+# The last records of a session, of which one tells when it was heard of: more in a row are hardly all damaged.
+MOST_RECENT = 8
+# What a damaged record leads to, wherever it is looked into.
+DAMAGE = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError)
+
+
+@dataclass(frozen=True)
+class Start:
+    """What a process said of itself and the others as it began."""
+
+    host: str
+    hosts: tuple[str, ...]
+    world_size: int
+    max_steps: int
+    parameters: int
+    device: str
+    precision: str
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How the hosts' work is put together."""
+
+    exchange: str
+    local_steps: int
 
 
 @dataclass
@@ -50,6 +78,8 @@ class SessionStory:
     startup_seconds: float
     last_heard: float | None = None
     reason: str | None = None
+    implied: bool = False
+    """Whether the record of its start is lost."""
 
 
 @dataclass
@@ -57,7 +87,7 @@ class Story:
     """What one rank's journal tells; a session that goes back in steps takes back what came after them."""
 
     sessions: list[SessionStory] = field(default_factory=list)
-    starts: list[Fact] = field(default_factory=list)
+    starts: list[Start] = field(default_factory=list)
     progress: list[Fact] = field(default_factory=list)
     evaluations: list[Fact] = field(default_factory=list)
     samples: dict[str, Rows] = field(default_factory=dict)
@@ -66,45 +96,118 @@ class Story:
     """Of each host, a row a log line."""
     cards: dict[str, tuple[str | None, float | None]] = field(default_factory=dict)
     """Interface and link speed of each host."""
-    plan: Fact | None = None
+    plan: Plan | None = None
     notes: list[tuple[float, str]] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=dict)
     """By part, of all steps, also of those that were taken again."""
     repeated_steps: float = 0.0
     unreadable: int = 0
-    """Records without what a record of their kind has."""
+    """Records that lack what a record of their kind has, or have something else in its place."""
 
 
 def read_story(records: Iterable[Fact]) -> Story:
     """Go through a journal from its beginning to its end."""
-    story, last = Story(), None
+    story = Story()
+    recent: deque[Fact] = deque(maxlen=MOST_RECENT)
     for record in records:
         try:
-            if record["kind"] == "started":
-                _close_session(story, last)
-            _TELLERS.get(record["kind"], _tell_nothing)(story, record)
-            last = record
-        except (KeyError, TypeError, ValueError, AttributeError):
+            teller = _TELLERS.get(record["kind"])
+            if teller is None:
+                continue
+            if teller is _tell_started:
+                _close_session(story, recent)
+            elif not story.sessions:
+                _open_implied_session(story, record)
+            teller(story, record)
+            recent.append(record)
+        except DAMAGE:
             story.unreadable += 1
-    _close_session(story, last)
+    _close_session(story, recent)
     return story
 
 
-def _close_session(story: Story, last: Fact | None) -> None:
+def _open_implied_session(story: Story, record: Fact) -> None:
+    """The record of the start is lost, but what follows it is not."""
+    step = _step(record)
+    story.sessions.append(SessionStory(step, step, _moment(record), 0.0, implied=True))
+
+
+def _close_session(story: Story, recent: deque[Fact]) -> None:
     """Note the last that was heard of the session under way."""
-    if story.sessions and last is not None:
+    while story.sessions and recent:
+        last = recent.pop()
+        try:
+            moment = _moment(last)
+        except DAMAGE:
+            continue
         session = story.sessions[-1]
-        session.last_heard = _moment(last)
+        session.last_heard = moment
         # A sample names the step under way, which may never have been finished.
-        session.last_step = max(session.last_step, float(last["step"] - (last["kind"] == "sampled")))
+        session.last_step = max(session.last_step, _step(last) - (last["kind"] == "sampled"))
+        recent.clear()
 
 
 def _moment(record: Fact) -> float:
     return datetime.fromisoformat(record["time"]).timestamp()
 
 
+def _step(record: Fact) -> float:
+    return float(_whole(record["step"]))
+
+
+def _whole(value: Any) -> int:
+    """A count of things."""
+    if type(value) is not int or value < 0:
+        raise ValueError
+    return value
+
+
+def _number(value: Any) -> float:
+    """Any number, also one that is not finite."""
+    if type(value) is not float and type(value) is not int:
+        raise TypeError
+    return float(value)
+
+
+def _finite(value: Any) -> float:
+    read = _number(value)
+    if not math.isfinite(read):
+        raise ValueError
+    return read
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError
+    return value
+
+
+def _texts(values: Any) -> tuple[str, ...]:
+    if not isinstance(values, list):
+        raise TypeError
+    return tuple(_text(value) for value in values)
+
+
+def _seconds(record: Fact) -> dict[str, float]:
+    return {_text(part): _finite(seconds) for part, seconds in record["seconds"].items()}
+
+
+def _card(use: Fact, interface: str | None) -> tuple[str | None, float | None]:
+    link = use["link_mbit_per_second"]
+    return interface, None if link is None else _finite(link)
+
+
 def _tell_started(story: Story, record: Fact) -> None:
-    step, moment = float(record["step"]), _moment(record)
+    step, moment, startup_seconds = _step(record), _moment(record), _finite(record["startup_seconds"])
+    start = Start(
+        host=_text(record["host"]),
+        hosts=_texts(record["hosts"]),
+        world_size=_whole(record["world_size"]),
+        max_steps=_whole(record["max_steps"]),
+        parameters=_whole(record["parameters"]),
+        device=_text(record["device"]),
+        precision=_text(record["precision"]),
+    )
     reached = story.sessions[-1].last_step if story.sessions else step
     story.repeated_steps += max(reached - step, 0.0)
     for facts in (story.progress, story.evaluations):
@@ -115,26 +218,31 @@ def _tell_started(story: Story, record: Fact) -> None:
             del rows[-ROW:]
     if story.sessions:
         story.notes.append((step, "resumed"))
-    story.starts.append(record)
-    story.sessions.append(SessionStory(step, step, moment, float(record["startup_seconds"])))
+    story.starts.append(start)
+    story.sessions.append(SessionStory(step, step, moment, startup_seconds))
 
 
 def _tell_progressed(story: Story, record: Fact) -> None:
-    story.progress.append({**{name: float(record[name]) for name in PROGRESS}, "seconds": dict(record["seconds"])})
-    _add_seconds(story, record)
+    numbers = {name: (_number if name in MAY_BE_ANYTHING else _finite)(record[name]) for name in PROGRESS}
+    seconds = _seconds(record)
+    if numbers["steps"] < 1:
+        raise ValueError
+    story.progress.append({"step": _step(record), **numbers, "seconds": seconds})
+    _add_seconds(story, seconds)
 
 
 def _tell_evaluated(story: Story, record: Fact) -> None:
     if record["split"] == "dev":
-        numbers = {name: float(record[name]) for name in EVALUATION}
-        story.evaluations.append({**numbers, "signature": str(record["signature"])})
+        numbers = {name: _number(record[name]) for name in EVALUATION}
+        story.evaluations.append({"step": _step(record), **numbers, "signature": _text(record["signature"])})
 
 
 def _tell_sampled(story: Story, record: Fact) -> None:
-    use = record["use"]
+    use, step = record["use"], record["step"]
     gpus = use["gpus"]
+    # What is no number cannot become part of an array, and the row is whole before it is added to the others.
     row = (
-        record["step"],
+        step if type(step) is int and step >= 0 else _whole(step),
         use["cpu"],
         use["memory_used_bytes"] / use["memory_total_bytes"],
         use["sent_mbit_per_second"],
@@ -145,9 +253,10 @@ def _tell_sampled(story: Story, record: Fact) -> None:
     )
     rows = story.samples.get(use["host"])
     if rows is None:
-        rows = story.samples[use["host"]] = array("d")
-        story.cards[use["host"]] = (use["interface"], use["link_mbit_per_second"])
-    rows.extend(row)
+        host, interface = _text(use["host"]), use["interface"]
+        story.cards[host] = _card(use, None if interface is None else _text(interface))
+        rows = story.samples[host] = array("d")
+    rows.extend(array("d", row))
 
 
 def _gpu_row(gpus: list[Fact]) -> tuple[float, float, float]:
@@ -161,43 +270,53 @@ def _gpu_row(gpus: list[Fact]) -> tuple[float, float, float]:
 
 
 def _tell_surveyed(story: Story, record: Fact) -> None:
-    for use in record["hosts"]:
-        gpus = (use["gpu_utilisation"], use["gpu_memory"], use["gpu_power"])
-        story.summaries.setdefault(use["host"], array("d")).extend(
-            (
-                record["step"],
-                use["cpu"],
-                use["memory"],
-                use["sent_mbit_per_second"],
-                use["received_mbit_per_second"],
-                NAN,
-                NAN,
-                *(NAN if value is None else value for value in gpus),
-            )
-        )
-        story.cards.setdefault(use["host"], (None, use["link_mbit_per_second"]))
+    step = _step(record)
+    told = [(_text(use["host"]), _summary_row(step, use), _card(use, None)) for use in record["hosts"]]
+    for host, row, card in told:
+        story.summaries.setdefault(host, array("d")).extend(row)
+        story.cards.setdefault(host, card)
+
+
+def _summary_row(step: float, use: Fact) -> Rows:
+    gpus = (use["gpu_utilisation"], use["gpu_memory"], use["gpu_power"])
+    return array(
+        "d",
+        (
+            step,
+            use["cpu"],
+            use["memory"],
+            use["sent_mbit_per_second"],
+            use["received_mbit_per_second"],
+            NAN,
+            NAN,
+            *(NAN if value is None else value for value in gpus),
+        ),
+    )
 
 
 def _tell_planned(story: Story, record: Fact) -> None:
-    story.plan = record
+    story.plan = Plan(_text(record["exchange"]), max(_whole(record["local_steps"]), 1))
 
 
 def _tell_noticed(story: Story, record: Fact) -> None:
-    story.notes.append((float(record["step"]), str(record["message"])))
+    story.notes.append((_step(record), _text(record["message"])))
 
 
 def _tell_ended(story: Story, record: Fact) -> None:
-    story.sessions[-1].reason = str(record["reason"])
-    _add_seconds(story, record)
+    _step(record)
+    reason, seconds = _text(record["reason"]), _seconds(record)
+    story.sessions[-1].reason = reason
+    _add_seconds(story, seconds)
 
 
-def _tell_nothing(story: Story, record: Fact) -> None:
-    """Records of this kind change nothing in the story."""
+def _tell_saved(story: Story, record: Fact) -> None:
+    """It says only that the run was alive."""
+    _step(record)
 
 
-def _add_seconds(story: Story, record: Fact) -> None:
-    for part, seconds in record["seconds"].items():
-        story.seconds[part] = story.seconds.get(part, 0.0) + seconds
+def _add_seconds(story: Story, seconds: dict[str, float]) -> None:
+    for part, spent in seconds.items():
+        story.seconds[part] = story.seconds.get(part, 0.0) + spent
 
 
 _TELLERS = {
@@ -208,5 +327,6 @@ _TELLERS = {
     "sampled": _tell_sampled,
     "surveyed": _tell_surveyed,
     "noticed": _tell_noticed,
+    "saved": _tell_saved,
     "ended": _tell_ended,
 }

@@ -73,5 +73,5 @@ def read_failed_launch(path: Path) -> RunRecord:
     for line in lines_of(path):
         trouble.look_at(line)
     reasons = trouble.reasons or "the log does not say why (look at the output of mpirun itself)"
-    failure = f"mpirun never started the training program: {reasons}."
+    failure = f"mpirun never started the training program: {reasons}"
     return RunRecord(source="mpirun console log", path=str(path), state="crashed", failure=failure)

@@ -93,6 +93,12 @@ def log_of(perplexity: float) -> float:
     return math.log(perplexity) if perplexity > 0 else math.nan
 
 
+def ended_by(exception: str, words: str) -> str:
+    """What ended a run, from the name of an exception and what it says."""
+    said = words.rstrip(". ")
+    return f"it was ended by {exception}" + (f": {said}" if said else ", which the log explains")
+
+
 def listed(words: list[str]) -> str:
     """Words as one says them: a, b and c."""
     return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import median
 
 from tandem.report.record import Curve, RunRecord, Schedule, Session, State, Team, Text
+from tandem.report.sources.apart import Mark, longest_run
 from tandem.report.sources.curves import Points, Stretch, bleu_curve, repeated, same_unit, training_only, usual_spacing
 from tandem.report.sources.lines import NUMBER, count, lines_of, log_of, moment, number
 from tandem.report.sources.schedules import constant, inverse_root, named
@@ -15,6 +17,8 @@ from tandem.report.sources.texts import texts_of
 _PLACE = re.compile(r"Ep\. [\d.]+ : Up\. ([\d,]+) : (.*)")
 _COST = re.compile(rf"Cost ({NUMBER})( \* )?", re.IGNORECASE)
 _TIME = re.compile(r"Time ([\d.,]+)s")
+_READ = re.compile(r"Sen\. ([\d,]+)")
+_WORDS_RATE = re.compile(r"([\d.,]+) words/s")
 _RATE = re.compile(rf"L\.r\. ({NUMBER})", re.IGNORECASE)
 _SCORE = re.compile(rf"^([\w-]+) : ({NUMBER})\b", re.IGNORECASE)
 _SETTING = re.compile(r"\[config\] ([\w-]+):\s*(.*)")
@@ -27,6 +31,9 @@ _NOT_FINITE = re.compile(r"diverged|\bnan\b", re.IGNORECASE)
 _LONGEST_QUOTE = 160
 _FLOAT32_BYTES = 4
 _FLOAT16_BYTES = 2
+# Words of a sentence where the log does not tell: news text has 20 to 25 words, and a third more pieces of words, but
+# training sets hold many shorter ones.
+_USUAL_SENTENCE = 25.0
 # What BLEU is called, best first: on plain text, then on the pieces that the model works with.
 _BLEU_NOTES = {
     "bleu-detok": "Marian's own, on detokenised text: close to sacreBLEU",
@@ -61,6 +68,10 @@ class _Found:
     items: dict[str, list[str]] = field(default_factory=dict)
     hosts: set[str] = field(default_factory=set)
     sentences: int | None = None
+    sentences_before: float | None = None
+    """Of this epoch, at the last line of progress."""
+    sentence_lengths: list[float] = field(default_factory=list)
+    """Words of a sentence, from each line of progress that tells."""
     list_name: str = ""
     previous: float | None = None
     finished: bool = False
@@ -68,13 +79,14 @@ class _Found:
 
 
 def read_marian(path: Path) -> RunRecord:
-    """What the log tells of its run."""
+    """What the log tells of its run; of several runs in one log, the one with the most lines of progress."""
     found = _Found()
-    for line in lines_of(path):
+    chosen = longest_run(_marks(path), _HOST, path)
+    for line in chosen.lines_of(path):
         _look_at(found, line)
     name = next((name for name in _BLEU_NOTES if name in found.scores), None)
-    scored = bleu_curve([] if name is None else found.scores[name])
-    eval_loss = _eval_loss(found.scores)
+    eval_loss, tokens = _eval_loss(found)
+    scored = bleu_curve([] if name is None else found.scores[name], Curve(eval_loss.at, eval_loss.values / tokens))
     train_loss, problems = _train_loss(found, eval_loss)
     evaluated = {step for points in found.scores.values() for step, _ in points}
     step_seconds, seconds = training_only(found.times, evaluated)
@@ -87,12 +99,14 @@ def read_marian(path: Path) -> RunRecord:
         state=state,
         failure=failure,
         not_finite=failure is not None and _NOT_FINITE.search(failure) is not None,
-        problems=(*problems, *scored.problems),
+        problems=(*chosen.problems, *problems, *scored.problems),
         sessions=sessions,
         repeated_steps=repeated(sessions),
         max_steps=batches or None,
         train_loss=train_loss,
         eval_loss=eval_loss,
+        loss_unit="nats per token" if tokens == 1 else "nats per sentence",
+        tokens_per_loss_value=tokens,
         bleu=scored.curve,
         bleu_note=None if name is None else "; ".join(filter(None, [_BLEU_NOTES[name], scored.note])),
         learning_rate=Curve.of(found.rate),
@@ -105,6 +119,12 @@ def read_marian(path: Path) -> RunRecord:
     )
 
 
+def _marks(path: Path) -> list[Mark]:
+    """The lines of progress and their updates."""
+    found = ((place, _PLACE.search(line)) for place, line in enumerate(lines_of(path)))
+    return [(place, float(step[1].replace(",", ""))) for place, step in found if step is not None]
+
+
 def _look_at(found: _Found, line: str) -> None:
     start = found.starts[-1]
     if host := _HOST.search(line):
@@ -112,7 +132,7 @@ def _look_at(found: _Found, line: str) -> None:
         if start.first is not None:
             start = _Start()
             found.starts.append(start)
-            found.previous, found.finished, found.fault = None, False, None
+            found.previous, found.sentences_before, found.finished, found.fault = None, None, False, None
     if (when := moment(line)) is not None:
         start.began = when if start.began is None else start.began
         start.spoke = when
@@ -150,6 +170,17 @@ def _look_at_progress(found: _Found, step: float, rest: str) -> None:
     if time and (seconds := number(time[1])) is not None and found.previous is not None and step > found.previous:
         found.times.append(Stretch(found.previous, step, seconds / (step - found.previous)))
     found.previous = step
+    _look_at_sentences(found, rest, seconds=number(time[1]) if time else None)
+
+
+def _look_at_sentences(found: _Found, rest: str, seconds: float | None) -> None:
+    """Words of a sentence, since the last line: sentences are counted in each epoch, words are a rate."""
+    read, rate = _READ.search(rest), _WORDS_RATE.search(rest)
+    sentences = None if read is None else number(read[1])
+    words = None if rate is None or seconds is None else (number(rate[1]) or 0.0) * seconds
+    before, found.sentences_before = found.sentences_before, sentences
+    if sentences is not None and words is not None and before is not None and words >= sentences - before > 0:
+        found.sentence_lengths.append(words / (sentences - before))
 
 
 def _look_at_setting(found: _Found, line: str) -> None:
@@ -161,13 +192,16 @@ def _look_at_setting(found: _Found, line: str) -> None:
         found.items[setting[1]] = []
 
 
-def _eval_loss(scores: dict[str, Points]) -> Curve:
-    """Per word where it can be had: cross-entropy is summed over a sentence."""
+def _eval_loss(found: _Found) -> tuple[Curve, float]:
+    """Per word where it can be had; cross-entropy is summed over a sentence. And the words that a value stands for."""
+    scores = found.scores
     if "ce-mean-words" in scores:
-        return Curve.of(scores["ce-mean-words"])
+        return Curve.of(scores["ce-mean-words"]), 1.0
     if "perplexity" in scores:
-        return Curve.of((step, log_of(value)) for step, value in scores["perplexity"])
-    return Curve.of(scores.get("cross-entropy", []))
+        return Curve.of((step, log_of(value)) for step, value in scores["perplexity"]), 1.0
+    if "cross-entropy" not in scores:
+        return Curve.of([]), 1.0
+    return Curve.of(scores["cross-entropy"]), median(found.sentence_lengths or [_USUAL_SENTENCE])
 
 
 def _train_loss(found: _Found, eval_loss: Curve) -> tuple[Curve, tuple[str, ...]]:
@@ -199,9 +233,10 @@ def _end_of(found: _Found) -> tuple[State, str | None]:
         return "finished", None
     if found.fault is None:
         return "unknown", None
-    if _OUT_OF_MEMORY.search(found.fault):
-        return "crashed", f"The run ran out of memory ({found.fault}): make --workspace or --mini-batch smaller."
-    return "crashed", f"The run was ended by a fault: {found.fault}"
+    fault = found.fault.rstrip(". ")
+    if _OUT_OF_MEMORY.search(fault):
+        return "crashed", f"it ran out of memory ({fault}): make --workspace or --mini-batch smaller"
+    return "crashed", f"it was ended by a fault: {fault}"
 
 
 def _sessions(found: _Found) -> tuple[Session, ...]:

@@ -64,7 +64,7 @@ def record_of(
     if not len(eval_loss) and not chosen(series, "train_loss") and not any("train" in one.name for one in series):
         # Perplexity alone is what people write down of evaluations.
         train_loss, eval_loss = eval_loss, train_loss
-    scored = bleu_curve(chosen(series, "bleu"))
+    scored = bleu_curve(chosen(series, "bleu"), eval_loss)
     learning_rate = Curve.of(chosen(series, "learning_rate"))
     step_seconds = Curve.of(chosen(series, "step_seconds"))
     if not len(step_seconds) and derived_seconds is not None:

@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tandem.report.record import Curve, RunRecord, Session, State, Team
+from tandem.report.sources.apart import others_left_out
 from tandem.report.sources.curves import Points, Stretch, repeated, training_only, usual_spacing
 from tandem.report.sources.launch import LaunchTrouble
-from tandem.report.sources.lines import NUMBER, count, lines_of, listed, moment, number
+from tandem.report.sources.lines import NUMBER, count, ended_by, lines_of, moment, number
 from tandem.report.sources.openseq2seq_settings import Settings
 
 BLEU_NOTE = (
@@ -68,6 +69,8 @@ class _Attempt:
     dumped: list[str] = field(default_factory=list)
     ranks: set[int] = field(default_factory=set)
     hosts: set[str] = field(default_factory=set)
+    placed: set[int] = field(default_factory=set)
+    """Ranks whose host is named."""
     device: str | None = None
     parameters: int | None = None
     average_time: float | None = None
@@ -173,6 +176,7 @@ class _Reader:
         now = self._now
         if (found := _RANK.search(line)) and (rank := count(found[1] or found[2])) is not None:
             now.ranks.add(rank)
+            now.placed.update([rank] if _HOST.match(line) else [])
         if found := _HOST.match(line):
             now.hosts.add(found[1] or found[2] or found[3])
         if found := _DEVICE.match(line):
@@ -242,7 +246,7 @@ def _team(attempt: _Attempt, settings: Settings) -> Team:
         tokens = attempt.average_time * attempt.average_objects
     return Team(
         ranks=ranks,
-        hosts=len(attempt.hosts) or None,
+        hosts=_hosts(attempt, ranks),
         parameters=attempt.parameters,
         gradient_bytes_per_value=settings.gradient_bytes,
         exchange="allreduce" if attempt.ranks and ranks is not None and ranks > 1 else None,
@@ -253,6 +257,15 @@ def _team(attempt: _Attempt, settings: Settings) -> Team:
     )
 
 
+def _hosts(attempt: _Attempt, ranks: int | None) -> int | None:
+    """How many there are. One name is no proof that there is no other: mpirun speaks of the host it runs on."""
+    if len(attempt.hosts) > 1:
+        return len(attempt.hosts)
+    one_process = not attempt.ranks and ranks is not None
+    all_seen = ranks is not None and attempt.placed.issuperset(range(ranks))
+    return 1 if attempt.hosts and (ranks == 1 or one_process or all_seen) else None
+
+
 def _end_of(attempt: _Attempt, settings: Settings) -> tuple[State, str | None]:
     if attempt.finished:
         return "finished", None
@@ -260,14 +273,14 @@ def _end_of(attempt: _Attempt, settings: Settings) -> tuple[State, str | None]:
         batch = settings.value("batch_size_per_gpu")
         given = "" if batch is None else f" (it was {batch})"
         mixed = "" if settings.precision == "mixed" else ", or set dtype to 'mixed'"
-        return "crashed", f"The run ran out of device memory: make batch_size_per_gpu smaller{given}{mixed}."
+        return "crashed", f"it ran out of device memory: make batch_size_per_gpu smaller{given}{mixed}"
     if attempt.exception is not None and attempt.exception[0] == "KeyboardInterrupt":
         return "stopped", None
     if attempt.exception is not None:
         name, words = attempt.exception
-        return "crashed", f"The run was ended by {name}" + (f": {words}" if words else ", which the log explains.")
+        return "crashed", ended_by(name, words)
     if attempt.trouble.ended_by_fault:
-        return "crashed", f"The run was ended by a fault: {attempt.trouble.reasons}."
+        return "crashed", f"it was ended by a fault: {attempt.trouble.reasons}"
     return "unknown", None
 
 
@@ -291,11 +304,4 @@ def _sessions(attempt: _Attempt, every: float | None, state: State) -> tuple[Ses
 
 
 def _others(attempts: list[_Attempt], best: _Attempt) -> tuple[str, ...]:
-    left_out = sorted({other.last_step for other in attempts if other is not best})
-    if not left_out:
-        return ()
-    others = listed([f"{step:,.0f}" for step in left_out])
-    return (
-        f"The log holds {len(attempts)} runs from scratch; the one up to step {best.last_step:,.0f} was read, not "
-        f"those up to step {others}: to read another, copy its lines into a file.",
-    )
+    return others_left_out(best.last_step, [other.last_step for other in attempts if other is not best])

@@ -9,7 +9,7 @@ from typing import Literal
 
 from tandem.errors import TandemError
 from tandem.report.sources.lines import head_of, is_text, lines_of
-from tandem.report.sources.table import is_table
+from tandem.report.sources.table import fault_of_table, is_table
 
 Kind = Literal["tensorboard", "openseq2seq", "joeynmt", "joeynmt_log", "fairseq", "marian", "table", "mpirun"]
 
@@ -76,4 +76,6 @@ def _kind_of_text(path: Path) -> Kind:
         return best
     if "mpirun" in counts:
         return "mpirun"
+    if (fault := fault_of_table(first)) is not None:
+        raise TandemError(f"{path} {fault}; {READABLE}")
     raise TandemError(f"{path} is none of the logs that are known; {READABLE}")

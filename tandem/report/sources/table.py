@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
+from statistics import median
 from typing import Literal
 
 from tandem.errors import TandemError
 from tandem.report.record import RunRecord
+from tandem.report.sources.apart import Part, longest_run
 from tandem.report.sources.curves import Points
 from tandem.report.sources.lines import number, raw_lines_of
 from tandem.report.sources.measured import Series, record_of
@@ -34,6 +36,23 @@ def is_table(header: str, first_row: str) -> bool:
     return known and len(names) == len(cells) and not any(numbers[0]) and any(numbers[1])
 
 
+def fault_of_table(first: Sequence[str]) -> str | None:
+    """What keeps the first lines of a file from being a table that can be read; None if they are no table at all."""
+    separator = _separator(first[0]) if first else None
+    if separator is None:
+        return None
+    names, *rows = [_split(line, separator) for line in first]
+    known = any(_meaning(name, of_evaluation=False) for name in names)
+    if not rows and known and all(number(name) is None for name in names):
+        return "has names of columns but no row: wait until the program has written some, or look for the whole file"
+    if all(cell == "" or number(cell) is not None for row in (names, *rows) for cell in row):
+        return (
+            "is a table without names of its columns: write them in a first line, "
+            "for instance step,train_loss,eval_loss,eval_bleu,learning_rate"
+        )
+    return None
+
+
 def read_table(path: Path) -> RunRecord:
     """What the columns tell; those whose names say nothing of a run are passed over."""
     rows = _rows(path)
@@ -43,6 +62,9 @@ def read_table(path: Path) -> RunRecord:
         for place, column in enumerate(columns):
             column.append(_cell(row[place]) if place < len(row) else None)
     axis, at, problems = _axis(names, columns)
+    marks = [(place, where) for place, where in enumerate(at) if where is not None]
+    run = longest_run(marks, None, path, together=lambda parts: _complete_each_other(columns, at, parts), axis=axis)
+    at, columns = at[run.begin : run.end], [column[run.begin : run.end] for column in columns]
     of_evaluation = speaks_of_evaluation(path.name)
     series = [
         Series(name, named, _points(at, column))
@@ -51,7 +73,21 @@ def read_table(path: Path) -> RunRecord:
     ]
     if not any(one.points for one in series):
         raise TandemError(f"{path}: the table has no rows with numbers; give one with a loss or BLEU at some steps")
-    return record_of(series, path, source="table", axis=axis, problems=problems)
+    return record_of(series, path, source="table", axis=axis, problems=(*problems, *run.problems))
+
+
+def _complete_each_other(columns: list[list[float | None]], at: list[float | None], parts: Sequence[Part]) -> bool:
+    """Whether no column but the axis goes on in a later part: rows of training may all stand before the others."""
+    others = [column for column in columns if column is not at]
+    filled = [
+        {place for place, column in enumerate(others) if any(map(_is_number, column[part.begin : part.end]))}
+        for part in parts
+    ]
+    return sum(len(places) for places in filled) == len(set().union(*filled))
+
+
+def _is_number(value: float | None) -> bool:
+    return value is not None and not math.isnan(value)
 
 
 def _separator(header: str) -> str | None:
@@ -115,18 +151,24 @@ def _axis(
 
 
 def _starts_anew(steps: list[float | None], epochs: list[float | None]) -> bool:
-    """Whether the steps go back about as often as an epoch begins; after a resume they do so once."""
-    counted = [step for step in steps if step is not None]
-    begun = len({epoch for epoch in epochs if epoch is not None}) - 1
-    back = sum(later < step for step, later in pairwise(counted))
+    """Whether the steps go back about as often as an epoch begins; after a resume both go back."""
+    rows = zip(steps, epochs, strict=True)
+    counted = [(step, epoch) for step, epoch in rows if step is not None and epoch is not None]
+    begun = len({epoch for _, epoch in counted}) - 1
+    back = sum(later < step and next_epoch > epoch for (step, epoch), (later, next_epoch) in pairwise(counted))
     return begun > 0 and back * 2 >= begun
 
 
 def _points(at: list[float | None], column: list[float | None]) -> Points:
-    """Rows with a number. A NaN between numbers says that nothing was measured; at the end it is what was measured."""
+    """Rows with a number. A NaN between numbers says that nothing was measured; a tail of them was measured."""
     rows = zip(at, column, strict=True)
     points = [(where, value) for where, value in rows if where is not None and value is not None]
-    finite = [place for place, (_, value) in enumerate(points) if not math.isnan(value)]
-    if not finite or len(finite) == finite[-1] + 1:
+    finite = [place for place, (_, value) in enumerate(points) if math.isfinite(value)]
+    if not finite:
         return points
-    return [points[place] for place in finite]
+    end = finite[-1] + 1
+    measured = [point for point in points[:end] if not math.isnan(point[1])]
+    # Where only some rows are measured, the NaN of the rows in between say nothing, also not those at the end.
+    spacing = median([later - place for place, later in pairwise(finite)] or [1])
+    whole = len(measured) == end or len(points) - end > spacing
+    return [*measured, *(point for point in points[end:] if whole or not math.isnan(point[1]))]

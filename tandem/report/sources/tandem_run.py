@@ -11,6 +11,7 @@ from typing import TypeVar
 
 import numpy as np
 
+from tandem.cluster.traffic import BYTES_A_VALUE
 from tandem.config import Config, load_saved
 from tandem.corpus.prepared import read_facts
 from tandem.errors import TandemError
@@ -29,15 +30,13 @@ from tandem.report.record import (
     Team,
     Text,
 )
-from tandem.report.sources.journals import HOST_COLUMNS, ROW, Fact, Rows, Story, read_story
+from tandem.report.sources.journals import HOST_COLUMNS, ROW, Fact, Plan, Rows, Start, Story, read_story
 from tandem.train.run import CONFIG_FILE, MODEL_FILE, OPTIMIZER_FILE, STATE_FILE, Run, RunPaths
 from tandem.train.schedule import learning_rate
 
 T = TypeVar("T")
 # A training gives a sign of life every second; one that has been silent for so long is not alive any more.
 SILENCE_SECONDS = 30.0
-# What of a gradient value crosses the network in each way, in bytes; four bits share a scale of two among 256.
-BYTES_A_VALUE = {"allreduce": 4.0, "bf16": 2.0, "int4": 0.5 + 2 / 256, "diloco": 0.5 + 2 / 256}
 WHAT_FILES_ARE: dict[str, tuple[str, Holding]] = {
     MODEL_FILE: ("the weights: all that is needed to translate", "weights"),
     OPTIMIZER_FILE: ("Adam's two means of every weight: needed only to go on training", "optimizer"),
@@ -45,6 +44,8 @@ WHAT_FILES_ARE: dict[str, tuple[str, Holding]] = {
 }
 # Journals that together take a second or more to read are worth the start of more processes.
 LONG_BYTES = 100_000_000
+# A checkpoint, as tandem.train.checkpoint names it, which cannot be asked without torch.
+CHECKPOINT = re.compile(r"step-(\d{8,})")
 RANK = re.compile(r"rank-(\d+)\.jsonl")
 
 
@@ -55,7 +56,8 @@ def read_tandem_run(directory: Path) -> RunRecord:
     story = stories[0] if stories else Story()
     config = _attempt(lambda: load_saved(directory / CONFIG_FILE), problems)
     texts = _texts(directory, problems)
-    start = story.starts[-1] if story.starts else {}
+    # What holds for all ranks is told by each of them.
+    start = next((other.starts[-1] for other in stories if other.starts), None)
     progress = story.progress
     state, failure = _state(story, time.time())
     return RunRecord(
@@ -64,9 +66,8 @@ def read_tandem_run(directory: Path) -> RunRecord:
         state=state,
         failure=failure,
         not_finite=failure is not None and "not finite" in failure,
-        problems=tuple(problems),
         sessions=_sessions(story),
-        max_steps=_max_steps(story, config),
+        max_steps=_max_steps(start, config),
         train_loss=_curve(progress, "train_loss"),
         eval_loss=_curve(story.evaluations, "eval_loss"),
         bleu=_curve(story.evaluations, "bleu"),
@@ -85,8 +86,9 @@ def read_tandem_run(directory: Path) -> RunRecord:
         hosts=_hosts(stories),
         schedule=None if config is None else _schedule(config),
         texts=texts,
-        checkpoint=_checkpoint(RunPaths(directory).checkpoints_directory),
+        checkpoint=_checkpoint(RunPaths(directory).checkpoints_directory, problems),
         events=tuple(story.notes),
+        problems=tuple(problems),
     )
 
 
@@ -105,24 +107,33 @@ def _stories(directory: Path, problems: list[str]) -> list[Story]:
             problems.append(f"{path}: cannot be read ({story.strerror})")
             continue
         if story.unreadable:
-            problems.append(f"{path}: {story.unreadable} records of rank {rank} are incomplete and were passed over")
+            problems.append(
+                f"{path}: {story.unreadable} records of rank {rank} are incomplete or damaged and were passed over"
+            )
         if story.sessions:
             stories.append(story)
         else:
-            problems.append(f"{path}: holds no record of a start")
-    world_size = stories[0].starts[-1]["world_size"] if stories else 0
-    hosts = set(stories[0].starts[-1]["hosts"]) if stories else set()
-    if stories and (missing := hosts - {story.starts[-1]["host"] for story in stories}):
+            problems.append(f"{path}: holds no record that can be read")
+        if any(session.implied for session in story.sessions):
+            problems.append(f"{path}: the record of the start is lost; the first record there is counts as the start")
+    _name_missing_hosts([story.starts[-1] for story in stories if story.starts], len(stories), problems)
+    return stories
+
+
+def _name_missing_hosts(starts: Sequence[Start], journals: int, problems: list[str]) -> None:
+    # A journal without its start may be of any host.
+    if not starts or len(starts) < journals:
+        return
+    if missing := set(starts[0].hosts) - {start.host for start in starts}:
         problems.append(
-            f"no journal of {', '.join(sorted(missing))} is here ({len(stories)} of {world_size} ranks): "
+            f"no journal of {', '.join(sorted(missing))} is here ({journals} of {starts[0].world_size} ranks): "
             "of these hosts only the summaries at each log line are known; copy their journal files here for more"
         )
-    return stories
 
 
 def _read_all(paths: Sequence[Path]) -> list[Story | OSError]:
     """Every journal's story, or why it cannot be read; long ones by all processors together."""
-    if sum(path.stat().st_size for path in paths) < LONG_BYTES:
+    if sum(path.stat().st_size for path in paths if path.exists()) < LONG_BYTES:
         return [_read(path) for path in paths]
     with ProcessPoolExecutor() as readers:
         return list(readers.map(_read, paths))
@@ -154,7 +165,7 @@ def _state(story: Story, now: float) -> tuple[State, str | None]:
             return "running", None
         return "crashed", "it was killed or lost its machine: the journal ends in mid-run, without a word"
     if last.reason.startswith("failed: "):
-        return "crashed", last.reason.removeprefix("failed: ")
+        return "crashed", last.reason.removeprefix("failed: ").rstrip(". ")
     return ("finished" if last.reason == "finished" else "stopped"), None
 
 
@@ -172,49 +183,45 @@ def _sessions(story: Story) -> tuple[Session, ...]:
     )
 
 
-def _max_steps(story: Story, config: Config | None) -> float | None:
-    if story.starts:
-        return float(story.starts[-1]["max_steps"])
+def _max_steps(start: Start | None, config: Config | None) -> float | None:
+    if start is not None:
+        return float(start.max_steps)
     return None if config is None else float(config.train.max_steps)
 
 
 def _curve(records: Sequence[Fact], key: str) -> Curve:
-    return Curve(
-        np.array([record["step"] for record in records], dtype=np.float64),
-        np.array([record[key] for record in records], dtype=np.float64),
-    )
+    """In order of steps, also where the record of a resume is lost."""
+    return Curve.of((record["step"], record[key]) for record in records)
 
 
 def _per_step(progress: Sequence[Fact], value: Callable[[Fact], float]) -> Curve:
     """Per step of each stretch; nothing at all where nothing ever was."""
-    values = np.array([value(record) / record["steps"] for record in progress], dtype=np.float64)
-    return (
-        Curve(np.array([record["step"] for record in progress], dtype=np.float64), values) if values.any() else NOTHING
-    )
+    curve = Curve.of((record["step"], value(record) / record["steps"]) for record in progress)
+    return curve if curve.values.any() else NOTHING
 
 
 def _parts(progress: Sequence[Fact]) -> dict[str, Curve]:
     names = list(dict.fromkeys(part for record in progress for part in record["seconds"]))
-    steps = np.array([record["step"] for record in progress], dtype=np.float64)
     return {
-        name: Curve(steps, np.array([record["seconds"].get(name, 0.0) / record["steps"] for record in progress]))
+        name: Curve.of((record["step"], record["seconds"].get(name, 0.0) / record["steps"]) for record in progress)
         for name in names
     }
 
 
-def _team(start: Fact, plan: Fact | None) -> Team:
-    if not start:
+def _team(start: Start | None, plan: Plan | None) -> Team:
+    if start is None:
         return Team()
-    exchange = "allreduce" if plan is None else str(plan["exchange"])
+    exchange = "allreduce" if plan is None else plan.exchange
     return Team(
-        ranks=start["world_size"],
-        hosts=len(start["hosts"]),
-        parameters=start["parameters"],
-        gradient_bytes_per_value=BYTES_A_VALUE.get(exchange),
+        ranks=start.world_size,
+        hosts=len(start.hosts),
+        parameters=start.parameters,
+        # Local steps travel as four bits.
+        gradient_bytes_per_value=BYTES_A_VALUE.get("int4" if exchange == "diloco" else exchange),
         exchange=exchange,
-        local_steps=1 if plan is None else plan["local_steps"],
-        device=start["device"],
-        precision=start["precision"],
+        local_steps=1 if plan is None else plan.local_steps,
+        device=start.device,
+        precision=start.precision,
     )
 
 
@@ -241,6 +248,8 @@ def _hosts(stories: Sequence[Story]) -> tuple[HostCurves, ...]:
 
 def _host_curves(rows: Rows) -> dict[str, Curve]:
     table = np.frombuffer(rows, dtype=np.float64).reshape(-1, ROW)
+    if np.any(np.diff(table[:, 0]) < 0):
+        table = table[np.argsort(table[:, 0], kind="stable")]
     columns = ((name, table[:, number + 1]) for number, name in enumerate(HOST_COLUMNS))
     return {name: Curve(table[:, 0], values) for name, values in columns if not np.isnan(values).all()}
 
@@ -284,21 +293,32 @@ def _texts(directory: Path, problems: list[str]) -> tuple[Text, ...]:
     )
 
 
-def _checkpoint(directory: Path) -> Checkpoint | None:
+def _checkpoint(directory: Path, problems: list[str]) -> Checkpoint | None:
     """The newest one."""
-    kept = sorted(path for path in directory.glob("step-*") if path.is_dir())
+    named = ((CHECKPOINT.fullmatch(path.name), path) for path in directory.glob("step-*") if path.is_dir())
+    steps = sorted(((int(match[1]), path) for match, path in named if match), reverse=True)
+    kept = [(step, path, sizes) for step, path in steps if (sizes := _sizes(path, problems))]
     if not kept:
         return None
-    newest = kept[-1]
+    step, newest, sizes = kept[0]
     files = tuple(
-        CheckpointFile(name=path.name, bytes=path.stat().st_size, what=what, holds=holds)
-        for path in sorted(newest.iterdir())
-        for what, holds in [WHAT_FILES_ARE.get(path.name, ("not written by Tandem", "other"))]
+        CheckpointFile(name=name, bytes=size, what=what, holds=holds)
+        for name, size in sorted(sizes.items())
+        for what, holds in [WHAT_FILES_ARE.get(name, ("not written by Tandem", "other"))]
     )
     return Checkpoint(
         path=str(newest),
-        step=int(newest.name.removeprefix("step-")),
+        step=step,
         files=files,
         kept=len(kept),
-        kept_bytes=sum(path.stat().st_size for one in kept for path in one.iterdir()),
+        kept_bytes=sum(sum(each.values()) for _, _, each in kept),
     )
+
+
+def _sizes(checkpoint: Path, problems: list[str]) -> dict[str, int]:
+    """The files of a checkpoint in bytes; none if it vanishes meanwhile: a run that goes on removes its oldest."""
+    try:
+        return {path.name: path.stat().st_size for path in checkpoint.iterdir()}
+    except FileNotFoundError:
+        problems.append(f"{checkpoint}: a file of this checkpoint vanished while it was read, so it was left out")
+        return {}
