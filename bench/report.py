@@ -27,13 +27,16 @@ from playwright.sync_api import sync_playwright
 
 from tandem.config import load
 from tandem.errors import TandemError
-from tandem.monitor.records import Ended, Evaluated, HostUse, Progressed, Record, Sampled, Started
+from tandem.monitor.records import Ended, Evaluated, HostUse, Progressed, Record, Sampled, Started, Surveyed
+from tandem.monitor.sampler import summarise
 from tandem.train.run import adopt
 from tandem.train.schedule import learning_rate
 
 STEPS = 100_000
 HOSTS = tuple(f"vm{number}" for number in range(20))
 EVALUATION_EVERY = 500
+# A step takes a second here, and a survey is written every ten.
+SURVEY_EVERY = 10
 PARTS = {"compute": 0.8, "optimizer": 0.02, "data": 0.01, "communication": 0.12, "waiting": 0.04, "other": 0.01}
 CONFIG = load("transformer-base", [f"train.max_steps={STEPS}"])
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -135,12 +138,19 @@ def sampled(step: int, host: str, noise: float) -> Sampled:
     )
 
 
+def surveyed(step: int) -> Surveyed:
+    uses = [sampled(step, host, 0.0).use for host in HOSTS]
+    return Surveyed(step=step, hosts=[summarise([use], PARTS) for use in uses])
+
+
 def records(rank: int) -> Iterator[Record]:
     """A rank's journal: a step and a sample a second."""
     noises = np.random.default_rng(rank).standard_normal(STEPS + 1).tolist()
     yield started(rank)
     for step in range(1, STEPS + 1):
         yield sampled(step, HOSTS[rank], noises[step])
+        if step % SURVEY_EVERY == 0:
+            yield surveyed(step)
         if rank == 0:
             yield progressed(step, noises[step])
             if step % EVALUATION_EVERY == 0:
@@ -174,7 +184,7 @@ def open_page(page_file: Path) -> None:
         readable = page.wait_for_function(READABLE).json_value()
         loaded = page.evaluate("performance.getEntriesByType('navigation')[0].loadEventEnd")
         print(f"text on the screen after {readable:,.0f} ms, all loaded after {loaded:,.0f} ms")
-        for name in ("loss", "parts", "network", "gpus"):
+        for name in ("loss", "parts", "network", "cpu"):
             page.goto("about:blank")
             page.goto(f"{page_file.as_uri()}#chart-{name}")
             drawn = page.wait_for_function(DRAWN).json_value()

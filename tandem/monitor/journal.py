@@ -13,7 +13,6 @@ import orjson
 
 from tandem.monitor.records import Record
 
-
 # A record begins with its time and its kind, so many bytes at most.
 KIND_WITHIN = 80
 

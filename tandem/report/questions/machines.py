@@ -159,7 +159,9 @@ def _paired(run: RunRecord) -> tuple[FloatArray, ...]:
     """Step times and bytes a step of the same stretches."""
     carried = run.network_bytes if len(run.network_bytes) else run.exchanged_bytes
     _, of_steps, of_bytes = np.intersect1d(run.step_seconds.at, carried.at, return_indices=True)
-    return run.step_seconds.values[of_steps], carried.values[of_bytes]
+    steps, sizes = run.step_seconds.values[of_steps], carried.values[of_bytes]
+    # Some programs log a step of no time at all.
+    return steps[steps > 0], sizes[steps > 0]
 
 
 def _relation(

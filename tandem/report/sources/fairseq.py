@@ -31,6 +31,7 @@ Kind = Literal["inner", "epoch", "valid"]
 
 _SUBSET = re.compile(r"valid on '([^']+)' subset")
 _EPOCH = re.compile(r"\bepoch (\d+)")
+_UPDATES = re.compile(r"epoch.*num_updates['\"]?[=: ]+['\"]?(\d+)")
 _PREFIX = re.compile(r"^(?:train|valid)_(?!wall)")
 _JSON = re.compile(r"\{.*\}")
 # Newer versions nest the settings of a part under its name: 'lr_scheduler': {'_name': 'inverse_sqrt', ...}.
@@ -111,11 +112,9 @@ def _marks(path: Path) -> list[Mark]:
     updates: list[Mark] = []
     epochs: list[Mark] = []
     for place, line in enumerate(lines_of(path)):
-        if (entry := _entry(line)) is None:
-            continue
-        if "num_updates" in entry.values:
-            updates.append((place, entry.values["num_updates"]))
-        elif entry.epoch is not None and entry.kind != "inner":
+        if found := _UPDATES.search(line):
+            updates.append((place, float(found[1])))
+        elif not updates and (entry := _entry(line)) is not None and entry.epoch is not None and entry.kind != "inner":
             epochs.append((place, entry.epoch))
     return updates or epochs
 

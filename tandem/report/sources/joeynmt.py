@@ -71,7 +71,7 @@ def read_joeynmt(path: Path, training_log: Path | None = None) -> RunRecord:
                 _look_at_validation(found, float(step[1]), line[step.end() :])
             else:
                 _look_at_log(found, line)
-    return _record(found, path, [problem for _, run in sources for problem in run.problems])
+    return _record(found, path, list(dict.fromkeys(problem for _, run in sources for problem in run.problems)))
 
 
 def _marks(path: Path) -> list[Mark]:

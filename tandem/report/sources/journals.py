@@ -43,6 +43,8 @@ EVALUATION = ("eval_loss", "bleu")
 MAY_BE_ANYTHING = frozenset({"train_loss", "learning_rate"})
 # The last records of a session, of which one tells when it was heard of: more in a row are hardly all damaged.
 MOST_RECENT = 8
+# Of anything that is counted: what a machine counts with, and what a number with a point can still be made of.
+MOST = 2**63 - 1
 # What a damaged record leads to, wherever it is looked into.
 DAMAGE = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError)
 
@@ -157,7 +159,7 @@ def _step(record: Fact) -> float:
 
 def _whole(value: Any) -> int:
     """A count of things."""
-    if type(value) is not int or value < 0:
+    if type(value) is not int or not 0 <= value <= MOST:
         raise ValueError
     return value
 
@@ -225,7 +227,7 @@ def _tell_started(story: Story, record: Fact) -> None:
 def _tell_progressed(story: Story, record: Fact) -> None:
     numbers = {name: (_number if name in MAY_BE_ANYTHING else _finite)(record[name]) for name in PROGRESS}
     seconds = _seconds(record)
-    if numbers["steps"] < 1:
+    if numbers["steps"] < 1 or numbers["step_seconds"] <= 0:
         raise ValueError
     story.progress.append({"step": _step(record), **numbers, "seconds": seconds})
     _add_seconds(story, seconds)
@@ -238,25 +240,28 @@ def _tell_evaluated(story: Story, record: Fact) -> None:
 
 
 def _tell_sampled(story: Story, record: Fact) -> None:
-    use, step = record["use"], record["step"]
+    use = record["use"]
     gpus = use["gpus"]
-    # What is no number cannot become part of an array, and the row is whole before it is added to the others.
-    row = (
-        step if type(step) is int and step >= 0 else _whole(step),
-        use["cpu"],
-        use["memory_used_bytes"] / use["memory_total_bytes"],
-        use["sent_mbit_per_second"],
-        use["received_mbit_per_second"],
-        use["disk_read_mbyte_per_second"],
-        use["disk_written_mbyte_per_second"],
-        *(_gpu_row(gpus) if gpus else (NAN, NAN, NAN)),
+    # What is no number cannot become part of an array; and the row is whole before it is added to the others.
+    row = array(
+        "d",
+        (
+            _whole(record["step"]),
+            use["cpu"],
+            use["memory_used_bytes"] / use["memory_total_bytes"],
+            use["sent_mbit_per_second"],
+            use["received_mbit_per_second"],
+            use["disk_read_mbyte_per_second"],
+            use["disk_written_mbyte_per_second"],
+            *(_gpu_row(gpus) if gpus else (NAN, NAN, NAN)),
+        ),
     )
     rows = story.samples.get(use["host"])
     if rows is None:
         host, interface = _text(use["host"]), use["interface"]
         story.cards[host] = _card(use, None if interface is None else _text(interface))
         rows = story.samples[host] = array("d")
-    rows.extend(array("d", row))
+    rows.extend(row)
 
 
 def _gpu_row(gpus: list[Fact]) -> tuple[float, float, float]:

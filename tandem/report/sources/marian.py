@@ -87,7 +87,7 @@ def read_marian(path: Path) -> RunRecord:
     name = next((name for name in _BLEU_NOTES if name in found.scores), None)
     eval_loss, tokens = _eval_loss(found)
     scored = bleu_curve([] if name is None else found.scores[name], Curve(eval_loss.at, eval_loss.values / tokens))
-    train_loss, problems = _train_loss(found, eval_loss)
+    train_loss, problems = _train_loss(found, eval_loss, tokens)
     evaluated = {step for points in found.scores.values() for step, _ in points}
     step_seconds, seconds = training_only(found.times, evaluated)
     state, failure = _end_of(found)
@@ -204,9 +204,14 @@ def _eval_loss(found: _Found) -> tuple[Curve, float]:
     return Curve.of(scores["cross-entropy"]), median(found.sentence_lengths or [_USUAL_SENTENCE])
 
 
-def _train_loss(found: _Found, eval_loss: Curve) -> tuple[Curve, tuple[str, ...]]:
+def _train_loss(found: _Found, eval_loss: Curve, tokens: float) -> tuple[Curve, tuple[str, ...]]:
+    """The cost in the unit of the evaluation, a value of which stands for so many words."""
     cost = Curve.of(found.cost)
-    if found.labelled or same_unit(cost, eval_loss):
+    per_word = found.labelled or found.settings.get("cost-type") == "ce-mean-words"
+    if per_word and tokens != 1:
+        note = f"The training cost is per word; it was multiplied by {tokens:.0f}, as the evaluation is per sentence."
+        return Curve(cost.at, cost.values * tokens), (note,) if len(cost) else ()
+    if per_word or same_unit(cost, eval_loss):
         return cost, ()
     return Curve.of([]), (
         "The training cost is per sentence and the evaluation per word, so it was left out "

@@ -133,15 +133,17 @@ def _name_missing_hosts(starts: Sequence[Start], journals: int, problems: list[s
 
 def _read_all(paths: Sequence[Path]) -> list[Story | OSError]:
     """Every journal's story, or why it cannot be read; long ones by all processors together."""
+    firsts = [path is paths[0] for path in paths]
     if sum(path.stat().st_size for path in paths if path.exists()) < LONG_BYTES:
-        return [_read(path) for path in paths]
+        return list(map(_read, paths, firsts))
     with ProcessPoolExecutor() as readers:
-        return list(readers.map(_read, paths))
+        return list(readers.map(_read, paths, firsts))
 
 
-def _read(path: Path) -> Story | OSError:
+def _read(path: Path, first: bool) -> Story | OSError:
+    """The surveys of all hosts are needed once."""
     try:
-        return read_story(read_journal(path))
+        return read_story(read_journal(path, without=() if first else ("surveyed",)))
     except OSError as error:
         return error
 
@@ -234,15 +236,17 @@ def _hosts(stories: Sequence[Story]) -> tuple[HostCurves, ...]:
         # A host's own samples know its interface, what it told the others does not.
         cards.update({name: card for name, card in story.cards.items() if name not in cards or card[0] is not None})
     summaries = stories[0].summaries if stories else {}
-    names = list(dict.fromkeys((*summaries, *samples)))
+    # A session that was taken back may have been all that was known of a host.
+    known = {name: samples.get(name) or summaries.get(name) for name in (*summaries, *samples)}
     return tuple(
         HostCurves(
             name=name,
             interface=cards[name][0],
             link_mbit_per_second=cards[name][1],
-            curves=_host_curves(samples.get(name) or summaries[name]),
+            curves=_host_curves(rows),
         )
-        for name in names
+        for name, rows in known.items()
+        if rows
     )
 
 

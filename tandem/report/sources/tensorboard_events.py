@@ -71,12 +71,13 @@ def _tags(place: Path) -> list[_Tag]:
     # It warns of repeated graphs and the like, which do not matter here.
     logging.getLogger("tensorboard").setLevel(logging.ERROR)
     with TemporaryDirectory() as spare:
-        # It knows event files by their names only, so one by another name gets a link.
-        link = Path(spare) / _USUAL_NAME
-        if place.is_file():
-            link.symlink_to(place.resolve())
-        read = link if place.is_file() else place
-        events = EventAccumulator(str(read), size_guidance={SCALARS: _ALL, TENSORS: _ALL}).Reload()
+        # It knows event files by their names only, so one by another name gets a link; and of a directory it reads
+        # nothing behind a link that leads nowhere, so those that are there get links.
+        files = {_USUAL_NAME: place} if place.is_file() else {file.name: file for file in place.iterdir()}
+        for name, file in files.items():
+            if file.is_file():
+                (Path(spare) / name).symlink_to(file.resolve())
+        events = EventAccumulator(spare, size_guidance={SCALARS: _ALL, TENSORS: _ALL}).Reload()
     directory = place if place.is_dir() else place.parent
     side = f"{directory.name}/" if is_one_side(directory.name) else ""
     known = events.Tags()

@@ -165,3 +165,33 @@ def test_a_log_cut_anywhere_says_nothing_wrong(tmp_path: Path, cut: int) -> None
     record = read(tmp_path, OLDER[:-cut])
     assert set(record.eval_loss.values) <= {6.5 * math.log(2), 6 * math.log(2)}
     assert set(record.eval_loss.at) <= {100, 200}
+
+
+def test_nested_settings_are_read_by_their_name(tmp_path: Path) -> None:
+    schedule = read(tmp_path, NEWER).schedule
+    assert schedule is not None
+    assert schedule.explanation.startswith("follows the policy inverse_sqrt")
+    nested = "{'_name': 'inverse_sqrt', 'warmup_updates': 100, 'warmup_init_lr': 0.0, 'lr': [0.001]}"
+    whole = read(tmp_path, NEWER.replace("{'_name': 'inverse_sqrt'}", nested)).schedule
+    assert whole is not None
+    assert whole.rate is not None
+    assert whole.rate(400) == pytest.approx(0.0005)
+
+
+@pytest.mark.parametrize("text", [OLDER, NEWER, OLDEST], ids=["older", "newer", "oldest"])
+def test_of_two_runs_in_a_log_the_longer_is_read(tmp_path: Path, text: str) -> None:
+    lines = text.splitlines(keepends=True)
+    shorter = "".join(lines[:-1]).replace("=900", "=7").replace("': 900", "': 7").replace("loss 7.0", "loss 1.0")
+    whole = read(tmp_path, text)
+    for both in (text + shorter, shorter + text):
+        record = read(tmp_path, both)
+        assert list(record.train_loss.values) == list(whole.train_loss.values)
+        assert list(record.eval_loss.values) == list(whole.eval_loss.values)
+        assert record.max_steps == whole.max_steps
+        assert any("2 runs from scratch" in problem for problem in record.problems)
+    resumed = read(tmp_path, text + lines[-1])
+    assert resumed.problems == whole.problems
+
+
+def test_epochs_without_updates_are_no_new_start(tmp_path: Path) -> None:
+    assert read(tmp_path, JSON).problems == ()

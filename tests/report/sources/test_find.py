@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -71,7 +72,9 @@ def test_any_cut_ends_in_a_record_or_a_sentence(tmp_path: Path, source: str) -> 
         (b"Dear diary,\ntoday nothing was trained.\n", "none of the logs"),
         (b"name,colour\nfox,red\n", "none of the logs"),
         (b"x" * 300_000, "none of the logs"),
-        (b"step,loss\n", "none of the logs"),
+        (b"step,loss\n", "names of columns but no row: wait until"),
+        (b"10,5.5\n20,4.5\n", "without names of its columns: write them in a first line"),
+        (b"10;5,5;\n", "without names of its columns"),
         (b"{}\n", "none of the logs"),
     ],
 )
@@ -164,3 +167,31 @@ def test_torch_is_not_imported(tmp_path: Path) -> None:
     printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert printed.stdout == "False\n"
     assert printed.stderr == ""
+
+
+@pytest.mark.parametrize("name", ["events.out.tfevents.1.x", "events.out.tfevents.9999999999.x"])
+def test_a_link_to_an_event_file_that_is_gone(tmp_path: Path, name: str) -> None:
+    write_events(tmp_path, [("loss", step, 5.0, 1e9 + step) for step in range(1, 6)])
+    (tmp_path / name).symlink_to(tmp_path / "gone")
+    record = read_run(tmp_path)
+    assert len(record.train_loss) == 5
+    assert any(str(tmp_path / name) in problem for problem in record.problems)
+
+
+FAULTS = {
+    "OpenSeq2Seq log": ("ResourceExhaustedError: OOM when allocating\n", "ValueError: no such file.\n"),
+    "JoeyNMT run": ("RuntimeError: CUDA out of memory. Tried\n",),
+    "fairseq log": ("RuntimeError: CUDA out of memory.\n", "FloatingPointError: Minimum loss scale reached.\n"),
+    "Marian log": ("[2022] Error: CUDA error 2 'out of memory'\n", "[2022] Error: Aborted from here.\n"),
+    "mpirun console log": ("ORTE was unable to reliably start one or more daemons.\n",),
+}
+
+
+@pytest.mark.parametrize(("source", "fault"), [(source, fault) for source in FAULTS for fault in FAULTS[source]])
+def test_a_failure_goes_on_behind_the_run_crashed(tmp_path: Path, source: str, fault: str) -> None:
+    path = tmp_path / "log"
+    path.write_text(LOGS.get(source, "") + fault)
+    record = read_run(path)
+    assert (record.source, record.state) == (source, "crashed")
+    assert re.match(r"it (?:ran|was)|mpirun never", record.failure or "")
+    assert not (record.failure or "").endswith(".")

@@ -99,3 +99,27 @@ def test_a_loss_per_sentence_is_not_mixed_with_one_per_token(tmp_path: Path) -> 
     record = read_joeynmt(path, log)
     assert len(record.train_loss) == 0
     assert any("per token" in problem for problem in record.problems)
+
+
+def test_of_two_runs_in_a_file_the_longer_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "validations.txt"
+    third = "Steps: 300\tloss: 2.0\tppl: 8.0\tbleu: 11.5\tLR: 0.0001\t\n"
+    longer = NEWER + third
+    for text in (longer + NEWER.replace("20.0", "90.0"), NEWER.replace("20.0", "90.0") + longer):
+        path.write_text(text)
+        record = read_run(path)
+        assert list(record.eval_loss.values) == pytest.approx([math.log(20), math.log(12), math.log(8)])
+        assert any("not those up to step 200" in problem for problem in record.problems)
+    path.write_text(longer + NEWER.splitlines(keepends=True)[1] + third)
+    assert read_run(path).problems == ()
+
+
+def test_of_the_log_the_run_that_fits_is_read(tmp_path: Path) -> None:
+    (tmp_path / "validations.txt").write_text(NEWER)
+    ended = "2023-05-01 10:02:40,000 - INFO - x - Training ended after   1 epochs.\n"
+    aborted = LOG[: LOG.index("2023-05-01 10:01:25")].replace("updates : 900", "updates : 7")
+    for text in (LOG + ended + aborted * 3, aborted * 3 + LOG + ended):
+        (tmp_path / "train.log").write_text(text)
+        record = read_run(tmp_path)
+        assert (record.state, record.max_steps) == ("finished", 900)
+        assert list(record.train_loss.at) == [50, 100, 150, 200]

@@ -97,7 +97,20 @@ def test_words_are_preferred_and_a_cost_per_sentence_left_out(tmp_path: Path) ->
 
 def test_cross_entropy_where_there_is_nothing_else(tmp_path: Path) -> None:
     text = "[2019-01-01 00:00:00] [valid] Ep. 1 : Up. 100 : cross-entropy : 120.5 : new best\n"
-    assert list(read(tmp_path, text).eval_loss.values) == [120.5]
+    record = read(tmp_path, text)
+    assert list(record.eval_loss.values) == [120.5]
+    assert (record.loss_unit, record.tokens_per_loss_value) == ("nats per sentence", 25)
+
+
+def test_words_of_a_sentence_where_the_log_tells(tmp_path: Path) -> None:
+    text = "".join(line for line in PROGRESS.splitlines(keepends=True) if "perplexity" not in line)
+    record = read(tmp_path, text)
+    assert record.loss_unit == "nats per sentence"
+    assert record.tokens_per_loss_value == pytest.approx(1600 * 50 / 6400)
+    assert list(record.train_loss.values) == [words * 12.5 for words in (6.5, 6.0, 5.5, 5.25)]
+    assert any("per sentence" in problem for problem in record.problems)
+    per_word = read(tmp_path, PROGRESS)
+    assert (per_word.loss_unit, per_word.tokens_per_loss_value) == ("nats per token", 1)
 
 
 def test_a_continued_run_has_two_sessions(tmp_path: Path) -> None:
@@ -121,3 +134,24 @@ def test_a_log_cut_anywhere_says_nothing_wrong(tmp_path: Path, cut: int) -> None
     record = read(tmp_path, (SETTINGS + PROGRESS)[:-cut])
     assert set(record.bleu.values) <= {3.25, 7.5}
     assert set(record.bleu.at) <= {200, 400}
+
+
+def test_of_two_runs_in_a_log_the_longer_is_read(tmp_path: Path) -> None:
+    other = SETTINGS.replace("9000", "500") + PROGRESS[: PROGRESS.index("[2022-03-04 05:03:00]")].replace(
+        "Cost 6", "Cost 9"
+    )
+    for text in (SETTINGS + PROGRESS + other, other + SETTINGS + PROGRESS):
+        record = read(tmp_path, text)
+        assert list(record.train_loss.values) == [6.5, 6.0, 5.5, 5.25]
+        assert (record.max_steps, len(record.sessions), record.repeated_steps) == (9000, 1, 0)
+        (problem,) = record.problems
+        assert "2 runs from scratch" in problem
+        assert "not those up to step 200" in problem
+
+
+def test_a_resume_from_a_checkpoint_is_one_run(tmp_path: Path) -> None:
+    rest = PROGRESS[PROGRESS.index("[2022-03-04 05:03:00]") :]
+    record = read(tmp_path, SETTINGS + PROGRESS + SETTINGS + rest)
+    assert list(record.train_loss.at) == [100, 200, 300, 400]
+    assert len(record.sessions) == 2
+    assert record.problems == ()

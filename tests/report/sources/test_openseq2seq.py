@@ -220,3 +220,23 @@ def test_mpirun_that_never_started_it(tmp_path: Path) -> None:
     assert "never started" in record.failure
     assert "node_a could not be resolved" in record.failure
     assert "main.py was not found" in record.failure
+
+
+@pytest.mark.parametrize(
+    ("said", "hosts"),
+    [
+        ("[alpha:00041] WARNING: something about a shell\n", None),
+        ("beta:12:34 [0] NCCL INFO rank 2 nranks 3\n", None),
+        ("".join(f"beta:12:34 [0] NCCL INFO rank {rank} nranks 3\n" for rank in range(3)), 1),
+        ("[alpha:00041] WARNING\n[beta:00041] WARNING\n", 2),
+        ("", None),
+    ],
+)
+def test_one_host_name_does_not_prove_that_there_is_one_host(tmp_path: Path, said: str, hosts: int | None) -> None:
+    ranks = "".join(f"*** Building graph in Horovod rank: {rank}\n" for rank in range(3))
+    assert read(tmp_path, START + ranks + said + progress(0, 20)).team.hosts == hosts
+
+
+def test_one_process_is_on_one_host(tmp_path: Path) -> None:
+    alone = START.replace("'use_horovod': True", "'use_horovod': False").replace("'num_gpus': 1", "'num_gpus': 4")
+    assert read(tmp_path, alone + "[alpha:00041] WARNING\n" + progress(0, 10)).team.hosts == 1

@@ -78,3 +78,11 @@ def test_a_launch_that_failed() -> None:
     assert record.state == "crashed"
     assert "internal_ip1 and internal_ip2 could not be resolved" in (record.failure or "")
     assert "run.py was not found" in (record.failure or "")
+
+
+def test_hosts_are_unknown_where_only_one_of_them_speaks(tmp_path: Path) -> None:
+    log = (RUNS / "openseq2seq" / "improving-0.8s.log").read_text(errors="replace")
+    path = tmp_path / "nohup.out"
+    path.write_text("".join(line for line in log.splitlines(keepends=True) if "NCCL INFO" not in line))
+    team = read_run(path).team
+    assert (team.ranks, team.hosts) == (4, None)

@@ -144,3 +144,46 @@ def test_a_last_row_that_was_cut_off(tmp_path: Path, cut: str, bleu: list[float]
     record = read(tmp_path, "step,valid_loss,bleu\n10,5.5,1.5\n20,4.5,2.5\n" + cut)
     assert list(record.bleu.values) == bleu
     assert set(record.eval_loss.values) <= {5.5, 4.5, 3.5}
+
+
+@pytest.mark.parametrize(("loss", "scale"), [("5.1", 1), ("4.5", 100)])
+def test_bleu_up_to_1_of_a_model_that_learnt_nothing_is_not_a_share(tmp_path: Path, loss: str, scale: int) -> None:
+    record = read(tmp_path, f"step,val_loss,bleu\n100,7.5,0.05\n200,{loss},0.31\n300,6.0,0.3\n")
+    assert record.bleu.values.max() == pytest.approx(0.31 * scale)
+    assert ("taken to be 0 to 100" if scale == 1 else "multiplied by 100") in (record.bleu_note or "")
+
+
+def test_a_tail_of_nan_is_kept_also_after_a_lone_one(tmp_path: Path) -> None:
+    text = "step,val_loss\n1,5.0\n2,nan\n3,4.0\n4,3.5\n5,nan\n6,nan\n7,nan\n"
+    curve = read(tmp_path, text).eval_loss
+    assert list(curve.at) == [1, 3, 4, 5, 6, 7]
+    assert np.isnan(curve.values[3:]).all()
+    every_third = "".join(f"{row},{4.0 if row % 3 == 0 else 'nan'}\n" for row in range(1, 12))
+    assert list(read(tmp_path, "step,val_loss\n" + every_third).eval_loss.at) == [3, 6, 9]
+    tail = "".join(f"{row},nan\n" for row in range(12, 20))
+    assert read(tmp_path, "step,val_loss\n" + every_third + tail).eval_loss.at[-1] == 19
+
+
+@pytest.mark.parametrize("axis", ["step", "epoch"])
+def test_of_two_runs_in_a_table_the_longer_is_read(tmp_path: Path, axis: str) -> None:
+    longer, shorter = "1,5.0\n2,4.0\n3,3.0\n4,2.5\n", "1,5.5\n2,4.5\n3,3.5\n"
+    header = f"{axis},val_loss\n"
+    for text in (longer + shorter, shorter + header + longer):
+        record = read(tmp_path, header + text)
+        assert list(record.eval_loss.values) == [5.0, 4.0, 3.0, 2.5]
+        (problem,) = record.problems
+        assert f"not those up to {axis} 3" in problem
+    resumed = read(tmp_path, header + longer + "3,3.1\n4,2.6\n5,2.4\n")
+    assert list(resumed.eval_loss.values) == [5.0, 4.0, 3.1, 2.6, 2.4]
+    assert resumed.problems == ()
+
+
+def test_two_runs_with_steps_and_epochs(tmp_path: Path) -> None:
+    run = "".join(f"{epoch},{epoch * 10},{6 - epoch}\n" for epoch in range(1, 4))
+    record = read(tmp_path, "epoch,step,loss\n" + run + run)
+    assert (record.axis, list(record.train_loss.at)) == ("step", [10, 20, 30])
+
+
+def test_rows_of_training_before_those_of_evaluation_are_one_run(tmp_path: Path) -> None:
+    record = read(tmp_path, "step,loss,val_loss\n1,5.0,\n2,4.5,\n3,4.0,\n1,,5.5\n3,,4.5\n")
+    assert (len(record.train_loss), len(record.eval_loss), record.problems) == (3, 2, ())

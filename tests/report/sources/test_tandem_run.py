@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import json
+import random
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -94,7 +98,7 @@ def test_a_killed_run_that_was_resumed(tmp_path: Path) -> None:
     [
         ("finished", "finished", None, False),
         ("stopped on request", "stopped", None, False),
-        ("failed: disk full", "crashed", "disk full", False),
+        ("failed: disk full.", "crashed", "disk full", False),
         (
             "failed: step 9: the gradient is not finite (nan)",
             "crashed",
@@ -129,7 +133,7 @@ def test_torn_and_foreign_lines_are_passed_over(tmp_path: Path) -> None:
         )
     torn = read_tandem_run(run)
     assert torn.train_loss.values.tolist() == whole.train_loss.values.tolist()
-    assert any("1 records of rank 0 are incomplete" in problem for problem in torn.problems)
+    assert any("1 records of rank 0 are incomplete or damaged" in problem for problem in torn.problems)
 
 
 def test_several_hosts_each_with_its_samples(tmp_path: Path) -> None:
@@ -155,3 +159,94 @@ def test_a_run_that_never_began(tmp_path: Path) -> None:
     record = read_tandem_run(settings(tmp_path / "run"))
     assert (record.state, record.last_step) == ("unknown", 0)
     assert "no journal" in record.problems[0]
+
+
+@pytest.mark.parametrize("last", ['{"kind": "x"}', '{"kind": "noticed", "step": 60, "message": "x", "time": "soon"}'])
+def test_a_last_record_without_its_moment(tmp_path: Path, last: str) -> None:
+    run = settings(tmp_path / "run")
+    write_journal(run, [*session(0, 50)])
+    before = read_tandem_run(run).sessions
+    with (run / "journal/rank-0.jsonl").open("a") as file:
+        file.write(last + "\n")
+    assert read_tandem_run(run).sessions == before
+
+
+def test_a_lost_start_loses_nothing_else(tmp_path: Path) -> None:
+    run = settings(tmp_path / "run")
+    write_journal(run, [*list(session(0, 100))[1:], ended(100)])
+    record = read_tandem_run(run)
+    assert (record.state, record.last_step, len(record.sessions)) == ("finished", 100, 1)
+    assert len(record.train_loss) == 10
+    assert any("the record of the start is lost" in problem for problem in record.problems)
+    write_journal(run, [started(0)], rank=1)
+    assert read_tandem_run(run).team.parameters == 1_000_000
+
+
+def test_nothing_but_an_end(tmp_path: Path) -> None:
+    run = settings(tmp_path / "run")
+    write_journal(run, [ended(7)])
+    assert (read_tandem_run(run).state, read_tandem_run(run).last_step) == ("finished", 7)
+
+
+def test_steps_are_in_order_also_where_a_resume_is_lost(tmp_path: Path) -> None:
+    run = settings(tmp_path / "run")
+    write_journal(run, [*session(0, 60), *list(session(40, 100))[1:]])
+    record = read_tandem_run(run)
+    assert record.train_loss.at.tolist() == list(range(10, 101, 10))
+    assert np.all(np.diff(record.hosts[0].curves["cpu"].at) >= 0)
+
+
+def _places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """The ways to all that is in a record."""
+    inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, part in inside:
+        yield (*path, key)
+        yield from _places(part, (*path, key))
+
+
+WRONG: tuple[Any, ...] = (
+    *(None, "x", "", "2026-01-02", True, -1, 0, 1.5, 10**30, 1e308, float("nan"), float("inf")),
+    *([], {}, [None], {"compute": None}, [{}]),
+)
+
+
+def _damage(record: dict[str, Any], chance: random.Random) -> None:
+    *way, last = chance.choice(list(_places(record)))
+    place: Any = record
+    for key in way:
+        place = place[key]
+    if chance.random() < 0.3:
+        del place[last]
+    else:
+        place[last] = copy.deepcopy(chance.choice(WRONG))
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_any_damage_ends_in_a_record(tmp_path: Path, seed: int) -> None:
+    chance = random.Random(seed)
+    run = settings(tmp_path / "run")
+    hosts = ("vm1", "vm2")
+    write_journal(run, [*session(0, 40, hosts, communication=0.5)])
+    write_journal(run, [*session(20, 60, hosts, communication=0.5), ended(60)])
+    journal = run / "journal/rank-0.jsonl"
+    whole = [json.loads(line) for line in journal.read_text().splitlines()]
+    for _ in range(30):
+        records = copy.deepcopy(whole)
+        for record in chance.sample(records, chance.choice((1, 3, len(records)))):
+            _damage(record, chance)
+        journal.write_text("".join(json.dumps(record) + "\n" for record in records))
+        read = read_tandem_run(run)
+        assert np.all(np.diff(read.train_loss.at) > 0)
+
+
+def test_what_is_beside_the_checkpoints_and_what_vanishes(tmp_path: Path) -> None:
+    run = settings(tmp_path / "run")
+    write_journal(run, [*session(0, 20)])
+    for name in ("step-00000100", "step-00000100.bak", "step-00000200", "step-new"):
+        (run / "checkpoints" / name).mkdir(parents=True)
+        (run / "checkpoints" / name / "model.safetensors").write_bytes(bytes(10))
+    (run / "checkpoints/step-00000200/state.json").symlink_to(tmp_path / "gone")
+    record = read_tandem_run(run)
+    assert record.checkpoint is not None
+    assert (record.checkpoint.step, record.checkpoint.kept, record.checkpoint.kept_bytes) == (100, 1, 10)
+    assert any("step-00000200" in problem and "vanished" in problem for problem in record.problems)
