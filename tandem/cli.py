@@ -219,7 +219,7 @@ def launch(
 def report(
     path: Annotated[Path, typer.Argument(help="A run's directory, or another program's log, CSV or event directory.")],
     out: Annotated[
-        Path | None, typer.Option(help="Directory for the report; by default a run's own, or else this one.")
+        Path | None, typer.Option(help="Directory for the report; by default a run's own, or else ./report-NAME.")
     ] = None,
     price_per_hour: Annotated[float | None, typer.Option(min=0, help="Dollars that one machine costs an hour.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON, and write no files.")] = False,
@@ -234,7 +234,8 @@ def report(
     if as_json:
         _print_json(found.as_dict())
         return
-    page = write_report(found, out or (path if (path / "run.json").is_file() else Path()))
+    own = path if (path / "run.json").is_file() else Path(f"report-{path.resolve().stem}")
+    page = write_report(found, out or own)
     print(render_text(found, width=_console().width))
     print(f"wrote {page}, and the same as report.md and report.json")
 

@@ -162,7 +162,7 @@ def test_report_as_a_program_reads_it(run_tandem: Tandem, tmp_path: Path, monkey
     assert json.loads(out)["questions"][1]["verdict"] == "improving"
     assert [path.name for path in tmp_path.iterdir()] == ["curve.csv"]
     assert run_tandem("report", curve)[0] == 0
-    assert (tmp_path / "report.html").is_file()
+    assert (tmp_path / "report-curve/report.html").is_file()
     curve.write_bytes(bytes(100))
     code, out, err = run_tandem("report", curve, "--json")
     assert (code, out, err.count("\n")) == (2, "", 1)

@@ -23,6 +23,8 @@ MEDIAN_OF_NORMAL = 0.6745
 SECOND_DIFFERENCE_VARIANCE = 6
 # A point so many standard deviations from the line through all others is left out, if nine in ten are not.
 OUTLYING, MOST_KEPT = 6.0, 0.9
+# Levels along a curve that are looked at: neighbouring ones of a long curve share almost all of their points.
+MOST_LEVELS = 500
 # Points that the line through all pairs is laid through: enough of them, and few enough to pair.
 MOST_PAIRED = 200
 # What the next doubling brings, as parts of what the last one brought: least, middle and most. Seen when public
@@ -149,9 +151,11 @@ def turn(curve: Curve, lower_is_better: bool) -> Turn:
     """The best level of a finite curve of at least one point, and what has become of it."""
     sign = 1.0 if lower_is_better else -1.0
     window = _window(len(curve))
-    smooth = np.median(np.lib.stride_tricks.sliding_window_view(sign * curve.values, window), axis=1)
+    windows = np.lib.stride_tricks.sliding_window_view(sign * curve.values, window)
+    starts = np.unique(np.linspace(0, len(windows) - 1, min(len(windows), MOST_LEVELS)).astype(int))
+    smooth = np.median(windows[starts], axis=1)
     best = int(smooth.argmin())
-    middle = best + window // 2
+    middle = int(starts[best]) + window // 2
     error = noise(curve.values) * math.sqrt(2 / window) * (MEDIAN_OVER_MEAN if window > 1 else 1.0)
     worsening = max(float(smooth[-1] - smooth[best]), 0.0)
     return Turn(sign * float(smooth[best]), float(curve.at[middle]), worsening, error)
