@@ -154,7 +154,7 @@ def records(rank: int) -> Iterator[Record]:
         yield sampled(step, HOSTS[rank], noises[step])
         if step % SURVEY_EVERY == 0:
             yield surveyed(step)
-        if rank == 0:
+        if not rank:
             yield progressed(step, noises[step])
             if step % EVALUATION_EVERY == 0:
                 yield evaluated(step, noises[step])
