@@ -130,6 +130,13 @@ def test_of_many_processes_one_answers(trained: Path) -> None:
     assert json.loads(ended.stdout)["split"] == "test"
 
 
+def test_a_launched_command_answers_a_program_plainly(trained: Path) -> None:
+    command = [sys.executable, "-m", "tandem", "launch", "-H", "localhost:1", "--", "evaluate", str(trained), "--json"]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert ended.returncode == 0, ended.stderr
+    assert json.loads(ended.stdout)["split"] == "test"
+
+
 def test_average(run_tandem: Tandem, trained: Path) -> None:
     code, out, _ = run_tandem("average", trained, "--json")
     assert code == 0

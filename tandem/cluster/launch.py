@@ -97,6 +97,9 @@ async def _launch(order: Launch) -> int:
         Worker(host.name, await _run(order.ssh, host, {"work": asdict(details)}, stdin=PIPE))
         for host, details in zip(order.hosts, works, strict=True)
     ]
+    if "--json" in order.arguments:
+        for worker in workers:
+            worker.speak_plainly()
     async with _stopping_on_request(workers), _staying_in_touch(workers):
         return await _first_failure(workers)
 
@@ -106,13 +109,14 @@ class Worker:
 
     def __init__(self, name: str, process: Process) -> None:
         self.name, self._process, self._muted = name, process, False
+        self._prefix = f"[{name}] "
 
     async def code(self) -> int:
         """Show what it prints until it ends; its exit code."""
         out, err = self._process.stdout, self._process.stderr
         assert out is not None
         assert err is not None
-        await asyncio.gather(self._show(out, sys.stdout), self._show(err, sys.stderr))
+        await asyncio.gather(self._show(out, sys.stdout, self._prefix), self._show(err, sys.stderr, f"[{self.name}] "))
         code = await self._process.wait()
         if code == SSH_FAILED:
             print(f"tandem: lost the connection to {self.name}", file=sys.stderr)
@@ -136,11 +140,15 @@ class Worker:
         except TimeoutError:
             self._process.kill()
 
-    async def _show(self, stream: asyncio.StreamReader, target: TextIO) -> None:
+    def speak_plainly(self) -> None:
+        """Show its answers as they are: a program reads them."""
+        self._prefix = ""
+
+    async def _show(self, stream: asyncio.StreamReader, target: TextIO, prefix: str) -> None:
         while line := await stream.readline():
             text = line.decode("utf-8", errors="replace").rstrip("\n")
             if not self._muted or text.startswith("tandem: "):
-                print(f"[{self.name}] {text}", file=target, flush=True)
+                print(f"{prefix}{text}", file=target, flush=True)
 
 
 async def _first_failure(workers: Sequence[Worker]) -> int:

@@ -25,6 +25,8 @@ RETRY_SECONDS = 0.2
 ATTEMPT_SECONDS = 3.0
 # Between two looks at whether somebody has given up already.
 LOOK_SECONDS = 1.0
+# Longest stay for others to hear why it is over; on a busy machine a process may take seconds to look.
+FAREWELL_SECONDS = 15.0
 # Who gave up first, and says why.
 VERDICT = "verdict"
 
@@ -113,7 +115,7 @@ def _still_missing(store: Store, size: int, deadline: Deadline) -> list[int]:
 def _let_others_go(store: Store, gone: Sequence[str]) -> None:
     """Stay until the others have heard, because the table may end with this process; but not for ever."""
     with suppress(DistStoreError):
-        store.wait(list(gone), timedelta(seconds=3 * LOOK_SECONDS))
+        store.wait(list(gone), timedelta(seconds=FAREWELL_SECONDS))
 
 
 def _key(rank: int, what: str = "here") -> str:

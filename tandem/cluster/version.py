@@ -17,4 +17,4 @@ def package_version() -> str:
     source = hashlib.sha256()
     for path in sorted(root.rglob("*.py")):
         source.update(str(path.relative_to(root)).encode() + b"\0" + path.read_bytes() + b"\0")
-    return f"tandem {tandem.__version__} ({source.hexdigest()[:8]}), torch {version('torch').partition('+')[0]}"
+    return f"tandem {tandem.__version__} (source {source.hexdigest()[:8]}), torch {version('torch').partition('+')[0]}"

@@ -86,7 +86,7 @@ def _prediction_table(diagnosis: Diagnosis) -> Table:
     price = diagnosis.price_per_hour
     hosts = len(diagnosis.machines)
     if price is not None:
-        columns.append(f"cost at {price:g} a machine-hour x {hosts}")
+        columns.append(f"cost at ${price:g} a machine-hour x {hosts}")
     table = Table(*columns, title="predicted, without evaluations and checkpoints", title_justify="left")
     for prediction in _worth_a_line(diagnosis.predictions):
         name = prediction.exchange if hosts > 1 else "inside one host"
@@ -97,7 +97,7 @@ def _prediction_table(diagnosis: Diagnosis) -> Table:
             _time(prediction.hours * HOUR),
         ]
         if prediction.cost is not None:
-            cells.append(f"{prediction.cost:,.2f}")
+            cells.append(f"${prediction.cost:,.2f}")
         table.add_row(*cells, style="bold" if prediction.chosen else None)
     return table
 

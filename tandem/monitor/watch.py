@@ -51,7 +51,8 @@ class Watched:
 
     def __init__(self, directory: Path) -> None:
         if not directory.is_dir():
-            raise TandemError(f"{directory}: no such directory; give the --run of `tandem train`")
+            what = "a file, not a run's directory" if directory.exists() else "no such directory"
+            raise TandemError(f"{directory}: {what}; give the --run of `tandem train`")
         if not any((directory / sign).exists() for sign in SIGNS_OF_A_RUN):
             raise TandemError(f"{directory}: not a run (it has no {JOURNALS}); give the --run of `tandem train`")
         self._directory = directory

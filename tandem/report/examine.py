@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import tandem
 from tandem.report.answers import Answer, Report
 from tandem.report.charts import make_charts
-from tandem.report.figures import duration
+from tandem.report.figures import duration, percent
 from tandem.report.findings import Findings, find
 from tandem.report.questions.duration import answer_duration
 from tandem.report.questions.files import answer_checkpoint_files, answer_checkpoint_size, answer_training_set
@@ -61,7 +61,7 @@ def _outcome(run: RunRecord, findings: Findings) -> str:
     if len(run.bleu.finite):
         index = int(run.bleu.finite.values.argmax())
         # A number without its signature compares with nothing.
-        plain = "" if (run.bleu_note or "").startswith("nrefs") else " (not sacreBLEU's)"
+        plain = "" if (run.bleu_note or "").startswith("nrefs") else " (no sacreBLEU signature)"
         value, step = run.bleu.finite.values[index], run.bleu.finite.at[index]
         best.append(f"best BLEU {value:.2f}{plain} at {run.axis} {step:,.0f}")
     if len(run.eval_loss.finite):
@@ -69,7 +69,9 @@ def _outcome(run: RunRecord, findings: Findings) -> str:
         loss, step = run.eval_loss.finite.values[index], run.eval_loss.finite.at[index]
         best.append(f"lowest evaluation loss {loss:.3f} at {run.axis} {step:,.0f}")
     fitted = {"yes": "; it overfitted", "mixed": "; on overfitting, loss and BLEU disagree"}
-    outcome = TRAINED_WORDS[findings.learning.trained] + fitted.get(findings.learning.overfitting, "")
+    # Of a model that fell apart nobody asks whether it fitted too well.
+    fit = "" if findings.learning.trained == "diverged" else fitted.get(findings.learning.overfitting, "")
+    outcome = TRAINED_WORDS[findings.learning.trained] + fit
     return f"Fully trained? {'; '.join([outcome, *best])}."
 
 
@@ -77,9 +79,11 @@ def _hold_up(findings: Findings, answers: Mapping[str, Answer]) -> str:
     network, compute = findings.network, answers["utilisation"].evidence.get("compute_share")
     said = []
     if network.verdict != "unknown":
-        said.append("The network was the bottleneck" if network.verdict == "bottleneck" else "Not the network")
+        sure = "" if network.confidence == "high" else "Probably "
+        held_up = "the network was the bottleneck" if network.verdict == "bottleneck" else "not the network"
+        said.append(f"{sure}{held_up}".capitalize())
     if compute is not None:
-        said.append(f"{compute:.0%} of the training time was compute")
+        said.append(f"{percent(compute)} of the training time was compute")
     if findings.steps is not None:
         said.append(f"a step took {duration(findings.steps.median)}")
     # Of the step time alone nobody learns what held it up.
@@ -101,7 +105,8 @@ def _advice(run: RunRecord, findings: Findings) -> str:
     elif learning.trained == "degenerate":
         advice = "Look at the training and evaluation data before anything else."
     elif network.verdict == "bottleneck":
-        advice = "A faster link, or an exchange that sends less (exchange.kind=auto), would pay before anything else."
+        how = " (exchange.kind=auto)" if run.source == "Tandem run" else ""
+        advice = f"A faster link, or an exchange that sends less{how}, would pay before anything else."
     elif learning.overfitting == "yes":
         advice = "Use the checkpoint from where the evaluation loss was lowest; more dropout or more data would help."
     elif learning.trained == "too_short":

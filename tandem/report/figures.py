@@ -37,8 +37,10 @@ def plain(value: float) -> str:
 
 def duration(seconds: float) -> str:
     """Hours and minutes, minutes and seconds, or seconds."""
-    if not math.isfinite(seconds) or round(abs(seconds)) < MINUTE:
+    if not math.isfinite(seconds):
         return f"{plain(seconds)} s"
+    if round(abs(seconds)) < MINUTE:
+        return f"{seconds:.3g} s"
     sign, whole = "-" if seconds < 0 else "", round(abs(seconds))
     if whole < HOUR:
         return f"{sign}{whole // MINUTE} min {whole % MINUTE} s"

@@ -116,8 +116,12 @@ def _trained(
     if evaluations < FEWEST_EVALUATIONS_AT_ALL or (
         evaluations < FEWEST_EVALUATIONS and len(run.train_loss.finite) < FEWEST_TRAINING_POINTS
     ):
-        count = f"{evaluations} evaluation{'s' if evaluations != 1 else ''}" if evaluations else "no evaluation"
-        return "too_short", "high" if evaluations else "none", f"{count}: too few to tell a trend from a beginning"
+        if not run.last_step:
+            return "too_short", "high", "no step was taken"
+        if not evaluations:
+            return "too_short", "none", "there is no evaluation in the data"
+        count = f"{evaluations} evaluation{'s are' if evaluations > 1 else ' is'}"
+        return "too_short", "high", f"{count} too few to tell a trend from a beginning"
     if because := _degeneration(run, loss_slope):
         return "degenerate", "high", because
     if _hardly_moved(run):
@@ -268,7 +272,7 @@ def _trends(loss_slope: Slope | None, bleu_slope: Slope | None) -> str:
         for name, slope, digits in (("evaluation loss", loss_slope, 3), ("BLEU", bleu_slope, 2))
         if slope is not None
     ]
-    return f"lately, for each doubling of the steps: {', '.join(said)}"
+    return f"lately, for each doubling of the length: {', '.join(said)}"
 
 
 def _overfitting(
@@ -292,7 +296,8 @@ def _overfitting(
         clear = 3 * loss_turn.noise < TURNED_NATS
         confidence: Confidence = "low" if few else "high" if clear else "medium"
         return "no", confidence, "the evaluation loss ends at its best, within noise"
-    rise = f"the evaluation loss turned at {run.axis} {loss_turn.best_at:,.0f} and rose by {loss_turn.worsening:.3f}"
+    where = f"{run.axis} {loss_turn.best_at:,.0f}"
+    rise = f"the level of the evaluation loss turned at {where} and rose by {loss_turn.worsening:.3f}"
     if bleu_since is None or not translates:
         return "yes", "medium", rise
     if bleu_since < -WORTH_BLEU or fell:

@@ -9,7 +9,6 @@ import torch
 
 from tandem.cluster.probe import Link
 from tandem.cluster.strategies import (
-    BYTES_A_VALUE,
     HIDDEN_SLOW_DOWN,
     MOST_LOCAL_STEPS,
     SMALL_MESSAGES,
@@ -19,6 +18,7 @@ from tandem.cluster.strategies import (
     bucket_shares,
     choose,
 )
+from tandem.cluster.traffic import BYTES_A_VALUE
 from tandem.config import ExchangeConfig
 
 MBIT = 1e6 / 8

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.plugins.custom_scalar import layout_pb2, metadata
+from tensorboard.summary.writer import event_file_writer
 
 from tandem.monitor.records import (
     Ended,
@@ -56,6 +57,12 @@ def summary(host: str, gpus: int = 0, link: int | None = None) -> HostSummary:
         gpu_power=0.5 if gpus else None,
         seconds={},
     )
+
+
+@pytest.fixture(autouse=True)
+def _files_numbered_from_zero(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a training, which has a process to itself: TensorBoard reads its files by name, and 10 before 9."""
+    monkeypatch.setattr(event_file_writer, "_global_uid", event_file_writer.AtomicCounter(0))
 
 
 def session(directory: Path, *records: Record) -> None:

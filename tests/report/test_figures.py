@@ -15,7 +15,7 @@ from tandem.report.figures import row
     [
         ("wall_seconds", 69_120.0, "Wall", ["19 h 12 min"]),
         ("evaluation_seconds", 200, "Evaluation", ["3 min 20 s"]),
-        ("median_seconds", 1.2944, "Median", ["1.294 s"]),
+        ("median_seconds", 1.2944, "Median", ["1.29 s"]),
         ("almost_a_minute_seconds", 59.9999, "Almost a minute", ["1 min 0 s"]),
         ("almost_an_hour_seconds", 3599.9, "Almost an hour", ["1 h 0 min"]),
         ("seconds", 3.0, "Seconds", ["3 s"]),

@@ -110,6 +110,10 @@ def _evidence(run: RunRecord) -> Evidence:
         evidence["startup_seconds"] = sum(startups)
     if gaps := _standstills(run):
         evidence["idle_seconds"] = sum(gaps)
+    if wall is not None and "compute" in run.seconds:
+        told = sum(run.seconds.values()) + evidence.get("startup_seconds", 0.0) + evidence.get("idle_seconds", 0.0)
+        # Steps since the last log line, of a run that goes on or was killed; and the moments around it.
+        evidence["not_logged_seconds"] = max(wall - told, 0.0)
     if run.repeated_steps:
         evidence["steps_taken_again"] = run.repeated_steps
     if run.max_steps is not None:

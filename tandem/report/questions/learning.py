@@ -19,7 +19,7 @@ TRAINED_WORDS: dict[Trained, str] = {
     "converged": "Yes, it has converged",
     "diverged": "No, it has diverged",
     "degenerate": "No, what it has learnt is no translation",
-    "too_short": "It cannot be told: the run is too short",
+    "too_short": "It cannot be told yet",
 }
 # The logged rate and the promised one agree up to the digits that logs print.
 RATE_TOLERANCE = 0.01

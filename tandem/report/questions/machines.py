@@ -31,7 +31,7 @@ def answer_utilisation(run: RunRecord, findings: Findings) -> Answer:
         idle = power is not None and power < BUSY_POWER
         verdict = "fully_used" if compute >= WELL_USED and not idle else "under_used"
         confidence = "high" if power is not None or run.team.device == "cpu" else "medium"
-        said = f"{percent(compute)} of the training time went into compute"
+        said = f"{percent(compute)} of the training time went into compute, the optimizer included"
         rest = {
             part: seconds
             for part, seconds in run.seconds.items()

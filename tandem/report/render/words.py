@@ -53,8 +53,9 @@ def verdict(answer: Answer) -> str:
 
 
 def run_name(report: Report) -> str:
-    """The last part of the run's path: what people call it."""
-    return PurePath(report.path).name or report.path
+    """The end of the run's path: what people call it. Many runs are called `run`: their directory tells them apart."""
+    path = PurePath(report.path)
+    return "/".join(path.parts[-2:] if path.name == "run" else path.parts[-1:]) or report.path
 
 
 def state(report: Report) -> str:

@@ -54,6 +54,7 @@ class Start:
     """What a process said of itself and the others as it began."""
 
     host: str
+    process: int
     hosts: tuple[str, ...]
     world_size: int
     max_steps: int
@@ -203,6 +204,7 @@ def _tell_started(story: Story, record: Fact) -> None:
     step, moment, startup_seconds = _step(record), _moment(record), _finite(record["startup_seconds"])
     start = Start(
         host=_text(record["host"]),
+        process=_whole(record["process"]),
         hosts=_texts(record["hosts"]),
         world_size=_whole(record["world_size"]),
         max_steps=_whole(record["max_steps"]),

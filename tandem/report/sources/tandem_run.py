@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
+from psutil import pid_exists
 
+from tandem.cluster.network import host_name
 from tandem.cluster.traffic import BYTES_A_VALUE
 from tandem.config import Config, load_saved
 from tandem.corpus.prepared import read_facts
@@ -163,7 +165,10 @@ def _state(story: Story, now: float) -> tuple[State, str | None]:
         return "unknown", None
     last = story.sessions[-1]
     if last.reason is None:
-        if last.last_heard is not None and now - last.last_heard < SILENCE_SECONDS:
+        heard = last.last_heard is not None and now - last.last_heard < SILENCE_SECONDS
+        # Of a process on this host it is known at once whether it lives.
+        gone = story.starts and story.starts[-1].host == host_name() and not pid_exists(story.starts[-1].process)
+        if heard and not gone:
             return "running", None
         return "crashed", "it was killed or lost its machine: the journal ends in mid-run, without a word"
     if last.reason.startswith("failed: "):

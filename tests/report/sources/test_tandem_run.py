@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import json
 import random
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tandem.cluster.network import host_name
 from tandem.config import load
 from tandem.corpus.prepared import PreparedCorpus
 from tandem.monitor.records import Sampled
@@ -120,6 +122,11 @@ def test_a_run_that_was_heard_of_just_now_is_running(tmp_path: Path) -> None:
     run = settings(tmp_path / "run")
     write_journal(run, [*session(0, 20)], start=datetime.now(UTC) - timedelta(seconds=8))
     assert read_tandem_run(run).state == "running"
+    # On this very host it is known that there is no such process.
+    here = settings(tmp_path / "here")
+    gone = 2**22 + 1
+    write_journal(here, [dataclasses.replace(started(0, [host_name()]), process=gone)], start=datetime.now(UTC))
+    assert read_tandem_run(here).state == "crashed"
 
 
 def test_torn_and_foreign_lines_are_passed_over(tmp_path: Path) -> None:
