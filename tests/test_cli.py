@@ -130,6 +130,7 @@ def test_of_many_processes_one_answers(trained: Path) -> None:
     assert json.loads(ended.stdout)["split"] == "test"
 
 
+@pytest.mark.slow
 def test_a_launched_command_answers_a_program_plainly(trained: Path) -> None:
     command = [sys.executable, "-m", "tandem", "launch", "-H", "localhost:1", "--", "evaluate", str(trained), "--json"]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=120)
@@ -182,6 +183,7 @@ def test_watch_once(run_tandem: Tandem, trained: Path) -> None:
     assert "12" in out
 
 
+@pytest.mark.slow
 def test_doctor_with_settings_it_would_not_start(
     run_tandem: Tandem, tiny_corpus: PreparedCorpus, tmp_path: Path
 ) -> None:

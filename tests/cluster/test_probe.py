@@ -49,6 +49,7 @@ with joined_world() as world:
 """
 
 
+@pytest.mark.slow
 def test_all_processes_of_two_hosts_hear_the_same() -> None:
     """Two processes on one host, one on the other: who does not speak for its host takes part all the same."""
     processes = [

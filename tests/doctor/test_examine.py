@@ -89,6 +89,7 @@ def _examined(hosts: list[str], *arguments: str) -> list[subprocess.CompletedPro
     ]
 
 
+@pytest.mark.slow
 def test_two_hosts_examine_each_other(tiny_corpus: PreparedCorpus) -> None:
     """Three processes: the first of each host speaks for it, and the first of all to the user."""
     leading, *others = _examined(["vm1", "vm1", "vm2"], "--corpus", str(tiny_corpus.directory))

@@ -284,6 +284,7 @@ class Terminal:
             return ""
 
 
+@pytest.mark.slow
 def test_a_live_view_ends_with_the_run_and_leaves_the_last_picture(tmp_path: Path) -> None:
     (tmp_path / "journal").mkdir()
     terminal = Terminal(tmp_path)

@@ -20,6 +20,7 @@ def test_together_waits_for_the_slowest_of_each_step_and_apart_for_that_of_all()
     assert uneven.apart_seconds == pytest.approx(7 / 3)
 
 
+@pytest.mark.slow
 def test_whole_steps_where_there_is_time(tiny_config: Callable[..., Config], tiny_corpus: PreparedCorpus) -> None:
     config = tiny_config()
     alone = World(0, 1, torch.device("cpu"))
