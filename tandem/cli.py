@@ -6,7 +6,6 @@ import json
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,6 +14,7 @@ import typer
 
 from tandem import __version__
 from tandem.cluster.launchers import place
+from tandem.ending import end_process
 from tandem.errors import SaidElsewhereError, TandemError
 
 if TYPE_CHECKING:
@@ -62,21 +62,13 @@ def main() -> None:
 
 
 def program() -> None:
-    """Run the command line and end the process; where PyTorch is loaded, without taking Python down first.
-
-    gloo's threads may still be letting go of the last tensors. One that does so while Python is being taken down
-    aborts the process, and a training that has ended well looks like a crash (seen in one process of a hundred).
-    """
+    """Run the command line and end the process."""
     try:
         main()
     except SystemExit as end:
         if "torch" not in sys.modules:
             raise
-        # Whoever read the output may have seen enough of it.
-        with suppress(BrokenPipeError):
-            sys.stdout.flush()
-            sys.stderr.flush()
-        os._exit(end.code if isinstance(end.code, int) else int(end.code is not None))
+        end_process(end.code if isinstance(end.code, int) else int(end.code is not None))
 
 
 @app.callback(invoke_without_command=True)

@@ -150,7 +150,10 @@ def is_lost_peer(error: RuntimeError) -> bool:
 
 @contextmanager
 def joined_world(settings: ClusterConfig | None = None) -> Iterator[World]:
-    """Join the processes that were started together, or stand alone; leave them in good order."""
+    """Join the processes that were started together, or stand alone.
+
+    The groups are never taken down, because that can abort the process: it leaves through `ending.end_process`.
+    """
     rank, size, local_rank = place()
     if not torch.cuda.is_available():
         device = torch.device("cpu")
@@ -169,8 +172,6 @@ def joined_world(settings: ClusterConfig | None = None) -> Iterator[World]:
         raise TandemError(
             "lost the connection to another process; see what it said, then start again to go on"
         ) from error
-    finally:
-        dist.destroy_process_group()
 
 
 def _join(settings: ClusterConfig, device: torch.device) -> World:

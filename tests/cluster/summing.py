@@ -17,6 +17,7 @@ from safetensors.torch import load, load_file, save, save_file
 from torch import Tensor
 
 from tandem.cluster.sums import BFloat16Sum, FourBitSum, LowRankSum, Sum
+from tandem.ending import end_process
 
 HOSTS = (2, 3, 4)
 # One value, less and more than a stretch under one scale, a whole number of stretches for every number of hosts.
@@ -157,7 +158,6 @@ def play(hosts: int, host: int, directory: Path) -> None:
     dist.init_process_group("gloo", store=store, rank=host, world_size=hosts, timeout=PEER_TIMEOUT)
     found = {**single_sums(host), **many_sums(host), **low_rank_sums(host), **continuations(host)}
     save_file(found, directory / f"{hosts}-{host}.safetensors")
-    dist.destroy_process_group()
 
 
 def found(directory: Path, hosts: int) -> list[dict[str, Tensor]]:
@@ -175,8 +175,7 @@ def main(directory: Path) -> int:
             child = os.fork()
             if not child:
                 play(hosts, host, directory)
-                sys.stdout.flush()
-                os._exit(0)
+                end_process()
             children.append(child)
         failed += sum(os.waitpid(child, 0)[1] != 0 for child in children)
     return failed

@@ -39,6 +39,7 @@ import json
 import torch
 from tandem.cluster.probe import measure_low_rank, measure_sums
 from tandem.cluster.world import joined_world
+from tandem.ending import end_process
 
 with joined_world() as world:
     sums = measure_sums(world, {VALUES}, budget=0.2)
@@ -46,6 +47,7 @@ with joined_world() as world:
     points = {{kind: curve.points for kind, curve in sums.curves.items()}}
     link = [sums.link.bytes_per_second, sums.link.latency]
     print(json.dumps([points, link, sums.coding, low_rank, sums.seconds({VALUES})]))
+end_process()
 """
 
 

@@ -19,6 +19,7 @@ MEMBER = """
 import os, sys
 from tandem.cluster import world as world_module
 from tandem.config import ClusterConfig
+from tandem.ending import end_process
 from tandem.errors import SaidElsewhereError, TandemError
 if "FAKE_VERSION" in os.environ:
     world_module.package_version = lambda: os.environ["FAKE_VERSION"]
@@ -33,6 +34,7 @@ except SaidElsewhereError:
     print("silent", flush=True)
 except TandemError as error:
     print("said", error, flush=True)
+end_process()
 """
 PATIENT, SHORT = "60", "3"
 

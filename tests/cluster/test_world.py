@@ -20,6 +20,7 @@ CPU = torch.device("cpu")
 AGREEMENT = """
 import torch
 from tandem.cluster.world import joined_world
+from tandem.ending import end_process
 from tandem.errors import SaidElsewhereError, TandemError
 
 def outcome(action):
@@ -53,6 +54,7 @@ with joined_world() as world:
     }
     # One line in one write, because processes may share the output.
     print(repr(answers) + "\\n", end="", flush=True)
+end_process()
 """
 
 
@@ -140,7 +142,10 @@ def test_processes_get_the_same_answers() -> None:
 
 def test_torchrun_brings_processes_together() -> None:
     script = (
-        "from tandem.cluster.world import joined_world as j\nwith j() as w: print(f'{w.total(w.rank, 1)}\\n', end='')"
+        "from tandem.cluster.world import joined_world\n"
+        "from tandem.ending import end_process\n"
+        "with joined_world() as world: print(f'{world.total(world.rank, 1)}\\n', end='')\n"
+        "end_process()"
     )
     command = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--no-python"]
     ended = subprocess.run(
