@@ -84,7 +84,7 @@ def _corpus(directory: Path) -> Path:
         text = directory / "text"
         write(text, pairs=PAIRS)
         train, dev = ((text / f"{split}.en", text / f"{split}.de") for split in ("train", "dev"))
-        prepare(train=train, dev=dev, out=corpus, settings=load("small").corpus)
+        prepare(train=[train], dev=dev, out=corpus, settings=load("small").corpus)
     return corpus
 
 

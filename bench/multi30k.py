@@ -40,7 +40,7 @@ def main() -> None:
         corpus = PreparedCorpus.open(corpus_directory)
     else:
         files = {split: (options.text / f"{name}.en", options.text / f"{name}.de") for split, name in SPLITS.items()}
-        corpus = prepare(**files, out=corpus_directory, settings=config.corpus)
+        corpus = prepare(train=[files.pop("train")], **files, out=corpus_directory, settings=config.corpus)
     run_training(config, corpus_directory, run_directory, [ConsoleView(Console())])
     run = Run.open(run_directory)
     average_run(run, last=config.checkpoint.keep_last, best=None)

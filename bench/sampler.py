@@ -47,7 +47,7 @@ def main() -> None:
         write(directory)
         config = load("demo")
         train, dev = ((directory / f"{split}.en", directory / f"{split}.de") for split in ("train", "dev"))
-        model = measured(config, prepare(train=train, dev=dev, out=directory / "corpus", settings=config.corpus), 1)
+        model = measured(config, prepare(train=[train], dev=dev, out=directory / "corpus", settings=config.corpus), 1)
         model.steps = STEPS_A_ROUND
         model.tokens_per_second()
         with_it, without = [], []

@@ -92,7 +92,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as directory:
         train, dev = ((options.text / f"{name}.en", options.text / f"{name}.de") for name in ("train", "val"))
         settings = load("small", SETTINGS).corpus
-        corpus = prepare(train=train, dev=dev, out=Path(directory) / "corpus", settings=settings)
+        corpus = prepare(train=[train], dev=dev, out=Path(directory) / "corpus", settings=settings)
         models = {name: measured(load(name, SETTINGS), corpus, steps) for name, steps in PRESETS.items()}
         for model in models.values():
             model.tokens_per_second()

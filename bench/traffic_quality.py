@@ -67,7 +67,7 @@ def main() -> None:
     corpus = options.dir / "corpus"
     if not corpus.is_dir():
         files = {split: (options.text / f"{name}.en", options.text / f"{name}.de") for split, name in SPLITS.items()}
-        prepare(**files, out=corpus, settings=load("small").corpus)
+        prepare(train=[files.pop("train")], **files, out=corpus, settings=load("small").corpus)
     outcomes = []
     for way in WAYS:
         first = [run(options.dir, corpus, way, peak, options.seeds[0]) for peak in options.peaks]

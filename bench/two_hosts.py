@@ -82,7 +82,7 @@ def main() -> None:
     corpus = options.dir / "corpus"
     if not corpus.is_dir():
         files = {name: (options.text / f"{file}.en", options.text / f"{file}.de") for name, file in SPLITS.items()}
-        prepare(**files, out=corpus, settings=load("small").corpus)
+        prepare(train=[files.pop("train")], **files, out=corpus, settings=load("small").corpus)
     console = Console(width=140)
     with Rig() as rig:
         bench = Bench(rig, corpus, options.dir, console)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -39,7 +39,15 @@ STOPPED = 130
 # The exit code of a doctor that would not start the run.
 ADVISED_AGAINST = 1
 
-TextPair = tuple[Path, Path]
+
+class TextPair(tuple[Path, Path]):
+    """A source and a target file, as an option that takes two values and may be repeated."""
+
+
+def _text_pair(values: Any) -> TextPair:
+    return TextPair(map(Path, values))
+
+
 Overrides = Annotated[
     list[str] | None, typer.Argument(metavar="[key.path=value]...", help="Settings to change, e.g. search.beam=5.")
 ]
@@ -53,12 +61,22 @@ def main() -> None:
     # PyTorch's network layer warns at length of what Tandem says in a line, or what is no fault at all.
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     try:
-        app()
+        _command()()
     except SaidElsewhereError:
         sys.exit(2)
     except (TandemError, OSError) as error:
         print(f"tandem: {error}", file=sys.stderr)
         sys.exit(2)
+
+
+def _command() -> typer.core.TyperGroup:
+    """The command line; an option that takes a pair again and again is more than typer can be told in types."""
+    command = typer.main.get_command(app)
+    assert isinstance(command, typer.core.TyperGroup)
+    for parameter in command.commands["prepare"].params:
+        if parameter.name == "train":
+            parameter.nargs = 2
+    return command
 
 
 def program() -> None:
@@ -80,41 +98,91 @@ def version(show: Annotated[bool, typer.Option("--version", help="Print the vers
 
 @app.command()
 def prepare(
-    train: Annotated[TextPair, typer.Option(help="Source and target text to train on, e.g. train.en train.de[.gz].")],
-    dev: Annotated[TextPair, typer.Option(help="Source and target text to evaluate on during training.")],
     out: Annotated[Path, typer.Option(help="Directory to make.")],
     overrides: Overrides = None,
-    test: Annotated[TextPair | None, typer.Option(help="Source and target text for the final test.")] = None,
+    train: Annotated[
+        list[TextPair] | None,
+        typer.Option(
+            parser=_text_pair,
+            metavar="SOURCE TARGET",
+            help="Source and target text to train on, e.g. train.en train.de[.gz]; may be given several times.",
+        ),
+    ] = None,
+    dev: Annotated[
+        tuple[Path, Path] | None, typer.Option(metavar="SOURCE TARGET", help="Text to evaluate on during training.")
+    ] = None,
+    test: Annotated[
+        tuple[Path, Path] | None, typer.Option(metavar="SOURCE TARGET", help="Text for the final test.")
+    ] = None,
+    corpus: Annotated[
+        str | None,
+        typer.Option("--from", help="A name that `tandem corpora` lists, or a YAML file that describes a corpus."),
+    ] = None,
+    offline: Annotated[Path | None, typer.Option(help="Take the archives of --from out of this directory.")] = None,
+    cache: Annotated[Path | None, typer.Option(help="Keep the downloads of --from here, not in ~/.cache.")] = None,
     preset: Annotated[str | None, typer.Option(help="Preset or YAML file whose corpus settings to use.")] = None,
     languages: Annotated[
-        tuple[str, str] | None, typer.Option(help="Language codes, where the file names do not end with them.")
+        tuple[str, str] | None,
+        typer.Option(metavar="SOURCE TARGET", help="Language codes, where the file names do not end with them."),
     ] = None,
+    explain: Annotated[int, typer.Option(min=0, metavar="N", help="Show N examples of what each rule dropped.")] = 0,
+    jobs: Annotated[int | None, typer.Option(min=1, help="Processes to work with; all cores if not given.")] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a corpus that is there already.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Turn parallel text into a prepared corpus."""
+    """Turn parallel text into a prepared corpus; started again after a stop, it goes on."""
     from tandem.config import Config, load, load_overrides
+    from tandem.corpus.choice import known_texts, named_texts
+    from tandem.corpus.explain import Example, explain_lines
     from tandem.corpus.prepare import prepare as prepare_corpus
+    from tandem.corpus.summary import summary_lines
     from tandem.monitor.stages import shown_stages
 
     config: Config = load(preset, overrides or []) if preset else load_overrides(overrides or [])
+    examples: dict[str, Sequence[Example]] = {}
     with shown_stages(_console(stderr=True)) as progress:
-        corpus = prepare_corpus(
-            train=train,
-            dev=dev,
-            test=test,
+        if corpus is None:
+            texts = named_texts(train or [], dev, test, languages)
+        elif train or dev or test or languages:
+            raise TandemError("--from: the corpus has its own texts; leave out --train, --dev, --test and --languages")
+        else:
+            texts = known_texts(corpus, cache, offline, progress)
+        prepared = prepare_corpus(
+            train=texts.train,
+            dev=texts.dev,
+            test=texts.test,
             out=out,
             settings=config.corpus,
-            languages=languages,
+            languages=texts.languages,
+            origin=corpus,
+            origins=texts.origins,
             overwrite=overwrite,
+            jobs=jobs,
+            examples=explain,
+            explained=examples.update,
             progress=progress,
         )
     if as_json:
-        print(corpus.facts.model_dump_json(indent=2))
+        facts = prepared.facts.model_dump(mode="json")
+        if explain:
+            facts["examples"] = {rule: [pair.model_dump() for pair in dropped] for rule, dropped in examples.items()}
+        _print_json(facts)
     else:
-        from tandem.corpus.summary import summary_lines
+        print("\n".join(summary_lines(prepared)))
+        for line in explain_lines(examples, _console(stderr=False).width):
+            print(line)
 
-        print("\n".join(summary_lines(corpus)))
+
+@app.command()
+def corpora(as_json: AsJson = False) -> None:
+    """List the corpora that `tandem prepare --from NAME` fetches, with sizes and licences."""
+    from tandem.corpus.catalog import catalog_facts, catalog_lines, load_catalog
+
+    catalog = load_catalog()
+    if as_json:
+        _print_json(catalog_facts(catalog))
+    else:
+        print("\n".join(catalog_lines(catalog)))
 
 
 @app.command()

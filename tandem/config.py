@@ -35,8 +35,16 @@ class CorpusConfig(Section):
     """Pieces in the joint vocabulary; empty picks 8000 below a million pairs and 32000 from there on."""
     max_words: int = Field(default=80, ge=1)
     """Training pairs with a side of more words than this are dropped."""
-    seed: int = Field(default=1, ge=0)
-    """Seed of the shuffle of the training pairs."""
+    max_ratio: float | None = Field(default=9.0, gt=1)
+    """Training pairs with a side this many times as long as the other, in characters, are dropped; empty keeps them."""
+    drop_duplicates: bool = True
+    """Keep only the first of equal training pairs."""
+    drop_copies: bool = True
+    """Drop training pairs whose target is the source again."""
+    check_alignment: bool = True
+    """Refuse files in which one side is shifted by some lines; files of different length are refused in any case."""
+    identify_languages: bool = False
+    """Drop training pairs with a side that is clearly in another language; needs the extra `languages`."""
 
 
 class ModelConfig(Section):
@@ -246,7 +254,7 @@ def presets() -> list[str]:
 
 def load(source: str, overrides: Sequence[str] = ()) -> Config:
     """Resolve a preset or a YAML file with `key.path=value` overrides; all faults are listed at once."""
-    tree = _read(PRESET_DIRECTORY / f"{source}.yaml") if source in presets() else _read_file(source)
+    tree = read_yaml(PRESET_DIRECTORY / f"{source}.yaml") if source in presets() else _read_file(source)
     return _validated(*_override(tree, overrides), origin=source)
 
 
@@ -257,7 +265,24 @@ def load_overrides(overrides: Sequence[str]) -> Config:
 
 def load_saved(path: Path, overrides: Sequence[str] = ()) -> Config:
     """Read back the settings that a run saved."""
-    return _validated(*_override(_read(path), overrides), origin=str(path))
+    return _validated(*_override(read_yaml(path), overrides), origin=str(path))
+
+
+def read_yaml(path: Path) -> Tree:
+    """The settings in a YAML file; an empty one has none."""
+    try:
+        tree = yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)
+    except (OSError, UnicodeDecodeError) as error:
+        raise TandemError(f"{path}: cannot be read ({error})") from error
+    except (yaml.YAMLError, ValueError) as error:  # ValueError: the thirteenth month of a date
+        where = getattr(error, "problem_mark", None)
+        line = f"line {where.line + 1}: " if where else ""
+        raise TandemError(f"{path}: {line}not YAML ({getattr(error, 'problem', error)})") from error
+    if tree is None:
+        return {}
+    if not isinstance(tree, dict):
+        raise TandemError(f"{path}: holds {type(tree).__name__}, not settings; write `section:` and `  key: value`")
+    return tree
 
 
 def dump(config: Config, explain: bool = False) -> str:
@@ -310,29 +335,13 @@ def _read_file(source: str) -> Tree:
     path = Path(source)
     if not path.is_file():
         raise TandemError(f"{source}: neither a preset ({', '.join(presets())}) nor a file")
-    tree = _read(path)
+    tree = read_yaml(path)
     base = tree.pop("preset", None)
     if base is None:
         return tree
     if base not in presets():
         raise TandemError(f"{source}: preset: {base} does not exist; choose one of {', '.join(presets())}")
-    return _merged(_read(PRESET_DIRECTORY / f"{base}.yaml"), tree)
-
-
-def _read(path: Path) -> Tree:
-    try:
-        tree = yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)
-    except (OSError, UnicodeDecodeError) as error:
-        raise TandemError(f"{path}: cannot be read ({error})") from error
-    except (yaml.YAMLError, ValueError) as error:  # ValueError: the thirteenth month of a date
-        where = getattr(error, "problem_mark", None)
-        line = f"line {where.line + 1}: " if where else ""
-        raise TandemError(f"{path}: {line}not YAML ({getattr(error, 'problem', error)})") from error
-    if tree is None:
-        return {}
-    if not isinstance(tree, dict):
-        raise TandemError(f"{path}: holds {type(tree).__name__}, not settings; write `section:` and `  key: value`")
-    return tree
+    return _merged(read_yaml(PRESET_DIRECTORY / f"{base}.yaml"), tree)
 
 
 def _merged(base: Tree, top: Tree) -> Tree:

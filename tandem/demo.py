@@ -71,9 +71,9 @@ def _corpus(directory: Path, console: Console) -> PreparedCorpus:
         return PreparedCorpus.open(prepared)
     text = directory / "text"
     write(text)
-    files = {split: (text / f"{split}.en", text / f"{split}.de") for split in ("train", "dev", "test")}
+    train, dev, test = ((text / f"{split}.en", text / f"{split}.de") for split in ("train", "dev", "test"))
     with shown_stages(console) as progress:
-        return prepare(**files, out=prepared, settings=load("demo").corpus, progress=progress)  # type: ignore[arg-type]
+        return prepare(train=[train], dev=dev, test=test, out=prepared, settings=load("demo").corpus, progress=progress)
 
 
 def _is_finished(run: Path) -> bool:

@@ -50,7 +50,9 @@ def tiny_corpus(demo_text: Path, tmp_path_factory: pytest.TempPathFactory) -> Pr
     """The demo text, prepared."""
     files = {split: (demo_text / f"{split}.en", demo_text / f"{split}.de") for split in ("train", "dev", "test")}
     out = tmp_path_factory.mktemp("prepared") / "corpus"
-    return prepare(**files, out=out, settings=CorpusConfig(vocab_size=600))
+    return prepare(
+        train=[files["train"]], dev=files["dev"], test=files["test"], out=out, settings=CorpusConfig(vocab_size=600)
+    )
 
 
 @pytest.fixture

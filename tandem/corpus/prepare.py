@@ -1,186 +1,321 @@
-"""Turns parallel text into a prepared corpus: read, clean, shuffle, learn a vocabulary, encode, write."""
+"""Turns parallel text into a prepared corpus, stage by stage, over all cores, in bounded memory.
+
+Every stage works through chunks of lines. What it found of a chunk depends on the chunk alone, and is noted when it
+is whole; so the corpus is the same for any number of processes, and a prepare that was killed continues.
+"""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, islice
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
 
 import tandem
-from tandem.config import CorpusConfig
-from tandem.corpus.clean import Cleaner, cleaning_rules
-from tandem.corpus.languages import Files, agree_on_languages, check_not_swapped
-from tandem.corpus.order import random_order
+from tandem.config import CorpusConfig, Section
+from tandem.corpus.arrays import write_array
+from tandem.corpus.clean import KEPT, Rules, check_encoding
+from tandem.corpus.duplicates import find_duplicates, portions
+from tandem.corpus.encode import EncodedChunk, EncodingTask, encode_chunk
+from tandem.corpus.explain import Example, Part, explain
+from tandem.corpus.inputs import (
+    Inputs,
+    Split,
+    check_alignment,
+    check_files,
+    check_held_out,
+    check_languages,
+    read_split,
+    states,
+)
+from tandem.corpus.languages import agree_on_languages
 from tandem.corpus.prepared import (
     FACTS_FILE,
     FORMAT,
     TEXT_FILES,
     TOKENIZER_FILE,
-    Amount,
     CorpusFacts,
-    InputFacts,
     PreparedCorpus,
-    SideFacts,
-    SplitFacts,
     VocabularyFacts,
     file_facts,
 )
-from tandem.corpus.shards import Pairs, write_pairs
+from tandem.corpus.progress import Progress, unwatched
+from tandem.corpus.record import Outcome, split_facts
+from tandem.corpus.scan import Chunk, copy_text, pairs_at
+from tandem.corpus.shards import write_order
 from tandem.corpus.staging import staged_directory
-from tandem.corpus.text import Pair, TextFile, check_file, read_parallel
+from tandem.corpus.text import Files
 from tandem.corpus.tokenizer import Tokenizer, train_tokenizer
+from tandem.corpus.verdicts import Cleaned, CleaningTask, clean_chunk, with_duplicates
+from tandem.corpus.words import count_chunk, counting_tasks, worth_learning_from
+from tandem.corpus.work import Work
+from tandem.corpus.workers import Workers, available_cores, working
 from tandem.errors import TandemError
+from tandem.files import write_whole
 
-Progress = Callable[[str, int, int | None], None]
-"""Called with a stage, how much of it is done, and how much there is (None: unknown); at its end done == total."""
+Task = TypeVar("Task")
+Found = TypeVar("Found", bound=Section)
+Explained = Callable[[Mapping[str, Sequence[Example]]], None]
 
 # Sizes in common use: the smaller the corpus, the more often each piece must be seen to be learnt.
 _SMALL_VOCABULARY, _LARGE_VOCABULARY = 8_000, 32_000
 _LARGE_CORPUS = 1_000_000
-# Enough sentences to keep all cores busy for a moment, few enough that their lists of ids stay small.
-_ENCODED_AT_ONCE = 20_000
-
-
-@dataclass(frozen=True)
-class _Split:
-    """The text of one split as it goes into the corpus, and where it came from."""
-
-    files: tuple[TextFile, TextFile]
-    pairs: list[Pair]
-    dropped: dict[str, int]
+# Raised when a stage would do something else with the same chunks, so that no half-finished work is mixed.
+_METHOD = 1
 
 
 def prepare(
     *,
-    train: Files,
+    train: Sequence[Files],
     dev: Files,
     test: Files | None = None,
     out: Path,
     settings: CorpusConfig,
     languages: tuple[str, str] | None = None,
+    origin: str | None = None,
+    origins: Mapping[Path, str] | None = None,
     overwrite: bool = False,
-    progress: Progress = lambda stage, done, total: None,
+    jobs: int | None = None,
+    examples: int = 0,
+    explained: Explained = lambda examples: None,
+    progress: Progress = unwatched,
 ) -> PreparedCorpus:
-    """Make a corpus directory from text files; it appears whole, and equal inputs and settings give equal bytes."""
-    inputs = {"train": train, "dev": dev} | ({"test": test} if test else {})
-    _check_files(inputs)
+    """Make a corpus directory from text files; it appears whole, and equal inputs and settings give equal bytes.
+
+    `origin` is the name of the corpus and `origins` where its files came from, for the record. `explained` hears that
+    many examples of what each rule dropped.
+    """
+    inputs: Inputs = {"train": train, "dev": [dev]} | ({"test": [test]} if test else {})
+    check_files(inputs)
     languages = agree_on_languages(inputs, languages)
-    with staged_directory(out, overwrite=overwrite, marker=FACTS_FILE) as work:
-        splits = _read_splits(inputs, settings, progress)
-        requested = settings.vocab_size or _default_vocabulary(len(splits["train"].pairs))
-        tokenizer = _learn(splits["train"].pairs, requested, work / TOKENIZER_FILE, progress)
-        split_facts = {name: _write_split(work / name, split, tokenizer, progress) for name, split in splits.items()}
-        written = sorted(path for path in work.rglob("*") if path.is_file())
-        facts = CorpusFacts(
-            format=FORMAT,
-            tandem=tandem.__version__,
-            source_language=languages[0],
-            target_language=languages[1],
-            settings=settings,
-            vocabulary=VocabularyFacts(requested=requested, actual=tokenizer.vocab_size),
-            splits=split_facts,
-            files={path.relative_to(work).as_posix(): file_facts(path) for path in written},
-        )
-        (work / FACTS_FILE).write_text(facts.model_dump_json(indent=2) + "\n", encoding="utf-8")
+    rules = Rules(settings, languages)  # which may refuse a language
+    before = states(inputs)
+    plan = {
+        "method": _METHOD,
+        "tandem": tandem.__version__,
+        "settings": settings.model_dump(),
+        "languages": languages,
+        "origin": origin,
+        "origins": {str(path): came_from for path, came_from in (origins or {}).items()},
+        "inputs": {split: len(pairs) for split, pairs in inputs.items()},
+        "files": before,
+    }
+    with staged_directory(out, overwrite=overwrite, marker=FACTS_FILE) as staged:
+        work = Work.begin(staged, plan)
+        # Dev and test come first: they are small, and their faults should not wait for the training text.
+        order = sorted(inputs, key=lambda name: name == "train")
+        splits = {name: read_split(name, inputs[name], origins or {}, work, progress) for name in order}
+        # More processes than chunks would have nothing to do.
+        with working(min(jobs or available_cores(), len(splits["train"].chunks))) as workers:
+            preparation = _Preparation(settings, languages, rules, work, workers, progress)
+            preparation.run(splits, origin, examples, explained)
+        if states(inputs) != before:
+            raise TandemError(f"{out}: an input file was changed while it was being read; start again")
     return PreparedCorpus.open(out)
 
 
-def _check_files(inputs: Mapping[str, Files]) -> None:
-    for split, (source, target) in inputs.items():
-        check_file(source)
-        check_file(target)
-        if source.samefile(target):
-            raise TandemError(
-                f"--{split} {source} {target}: source and target are the same file; give one file for each language"
-            )
+class _Judged(Section):
+    """The outcome of cleaning."""
+
+    kept: list[int]
+    """Pairs kept of each chunk."""
+    dropped: dict[str, int]
+    """Pairs dropped by each rule."""
 
 
-def _read_splits(inputs: Mapping[str, Files], settings: CorpusConfig, progress: Progress) -> dict[str, _Split]:
-    # Dev and test come first: they are small, and their faults should not wait for the training text.
-    held_out = {name: _read_split(inputs[name], None, f"read {name}", progress) for name in inputs if name != "train"}
-    train = _read_split(inputs["train"], Cleaner(cleaning_rules(settings)), "read and clean train", progress)
-    if not train.pairs:
-        dropped = ", ".join(f"{rule} {count}" for rule, count in train.dropped.items())
-        raise TandemError(
-            f"{inputs['train'][0]} and {inputs['train'][1]}: cleaning dropped every pair ({dropped}); "
-            f"check the files, or raise max_words (now {settings.max_words})"
+@dataclass(frozen=True)
+class _Preparation:
+    """The stages, each of which begins where an earlier attempt stopped."""
+
+    settings: CorpusConfig
+    languages: tuple[str, str]
+    rules: Rules
+    work: Work
+    workers: Workers
+    progress: Progress
+
+    def run(self, splits: Mapping[str, Split], origin: str | None, examples: int, explained: Explained) -> None:
+        """All stages in turn; what is built is whole at the end."""
+        train, held_out = splits["train"], [split for name, split in splits.items() if name != "train"]
+        self._check(train, held_out)
+        cleaned = self._clean(train)
+        judged = self._judge(train, cleaned)
+        requested = self.settings.vocab_size or _default_vocabulary(sum(judged.kept))
+        tokenizer = self._learn(train, judged, requested)
+        raw_words = (sum(chunk.source_words for chunk in cleaned), sum(chunk.target_words for chunk in cleaned))
+        outcomes = [Outcome(train, self._encode(train), judged.dropped, raw_words)]
+        outcomes += [Outcome(split, self._encode(split), {}, None) for split in held_out]
+        for split in splits.values():
+            write_order(self.work.built / split.name)
+        if examples:
+            explained(self._explain(train, examples))
+        self._record(outcomes, VocabularyFacts(requested=requested, actual=tokenizer.vocab_size), origin)
+
+    def _check(self, train: Split, held_out: Sequence[Split]) -> None:
+        """Say the faults that can be seen at once before any long work."""
+        for split in held_out:
+            check_held_out(split)
+        for split in (*held_out, train):
+            check_alignment(split, self.settings, self.workers, self.progress)
+        check_languages(held_out, train)
+
+    def _clean(self, train: Split) -> list[Cleaned]:
+        """Judge every training pair by the rules that need no other pair."""
+        cleaned = self._chunk_by_chunk(
+            "clean",
+            train,
+            clean_chunk,
+            lambda chunk: CleaningTask(
+                chunk,
+                self.settings,
+                self.languages,
+                self._place("judged", chunk.number),
+                self._place("digests", chunk.number),
+            ),
+            Cleaned,
         )
-    train = _Split(train.files, shuffle(train.pairs, settings.seed), train.dropped)
-    for name, split in held_out.items():
-        check_not_swapped(name, inputs[name], split.pairs, inputs["train"], train.pairs)
-    return {"train": train, **held_out}
+        places = [number for number, pair in enumerate(train.pairs) for _ in range(pair.chunks)]
+        for number, (pair, files) in enumerate(zip(train.pairs, train.files, strict=True)):
+            for side, path in enumerate(files):
+                undecoded = (
+                    chunk.undecoded[side] for place, chunk in zip(places, cleaned, strict=True) if place == number
+                )
+                check_encoding(path, sum(undecoded), pair.lines)
+        return cleaned
 
+    def _judge(self, train: Split, cleaned: Sequence[Cleaned]) -> _Judged:
+        """Drop pairs that came before, and add up what was dropped."""
+        found = self.work.found("judged", _Judged)
+        if found is None:
+            rules = self.rules
+            duplicates = self._duplicates(train, sum(chunk.kept for chunk in cleaned)) if rules.duplicate else []
+            counts, kept = np.zeros(len(rules.names) + 1, dtype=np.int64), []
+            for chunk in train.chunks:
+                verdicts = np.load(self._place("judged", chunk.number))
+                if rules.duplicate:
+                    verdicts = with_duplicates(verdicts, chunk.number, duplicates, rules.duplicate)
+                write_array(self._place("verdicts", chunk.number), verdicts)
+                counts += np.bincount(verdicts, minlength=len(counts))
+                kept.append(int((verdicts == KEPT).sum()))
+            dropped = dict(zip(rules.names, counts[1:].tolist(), strict=True))
+            found = _Judged(kept=kept, dropped=dropped)
+            self.work.finish("judged", found)
+        if not sum(found.kept):
+            dropped_by = ", ".join(f"{rule} {count}" for rule, count in found.dropped.items() if count)
+            source, target = train.files[0]
+            raise TandemError(
+                f"{source} and {target}: cleaning dropped every pair ({dropped_by}); "
+                "check the files, or change the corpus settings"
+            )
+        return found
 
-def _read_split(files: Files, cleaner: Cleaner | None, stage: str, progress: Progress) -> _Split:
-    source, target = (TextFile(path) for path in files)
-    pairs = _report_reading(read_parallel(source, target), source, stage, progress)
-    if cleaner is None:
-        return _Split((source, target), list(pairs), {})
-    return _Split((source, target), list(cleaner.clean(pairs)), cleaner.dropped)
+    def _duplicates(self, train: Split, pairs: int) -> list[NDArray[np.uint64]]:
+        stage = "find duplicates"
+        digests = [self._place("digests", chunk.number) for chunk in train.chunks]
+        tasks = portions(digests, pairs, lambda number: self._place("duplicates", number))
+        self.progress(stage, 0, len(tasks))
+        places = []
+        for place in self.workers.map(find_duplicates, tasks):
+            places.append(place)
+            self.progress(stage, len(places), len(tasks))
+        return [np.load(place, mmap_mode="r") for place in places]
 
+    def _learn(self, train: Split, judged: _Judged, vocab_size: int) -> Tokenizer:
+        path = self.work.built / TOKENIZER_FILE
+        if path.is_file():
+            return Tokenizer.load(path)
+        verdicts = [self._place("verdicts", chunk.number) for chunk in train.chunks]
+        tasks = counting_tasks(zip(train.chunks, verdicts, judged.kept, strict=True))
+        self.progress("count words", 0, len(tasks))
+        words: Counter[str] = Counter()
+        for done, counted in enumerate(self.workers.map(count_chunk, tasks), start=1):
+            words.update(counted)
+            self.progress("count words", done, len(tasks))
+        self.progress("learn vocabulary", 0, None)
+        frequent = worth_learning_from(words, tasks[0].stride)
+        tokenizer = train_tokenizer(frequent, vocab_size=vocab_size, model_path=path)
+        self.progress("learn vocabulary", tokenizer.vocab_size, tokenizer.vocab_size)
+        return tokenizer
 
-def _report_reading(pairs: Iterable[Pair], source: TextFile, stage: str, progress: Progress) -> Iterator[Pair]:
-    """Pass pairs through; the source file stands for both, as they end together."""
-    progress(stage, 0, None)
-    for number, pair in enumerate(pairs):
-        if number % 10_000 == 0:
-            progress(stage, *source.progress())
-        yield pair
-    progress(stage, source.file_bytes, source.file_bytes)
+    def _encode(self, split: Split) -> list[EncodedChunk]:
+        directory = self.work.built / split.name
+        directory.mkdir(exist_ok=True)
+        is_train = split.name == "train"
+        if not is_train:  # BLEU is measured on the text as it came, every line of it
+            for name, texts in zip(TEXT_FILES, zip(*split.texts, strict=True), strict=True):
+                copy_text(texts, directory / name)
+        return self._chunk_by_chunk(
+            "encode",
+            split,
+            encode_chunk,
+            lambda chunk: EncodingTask(
+                chunk,
+                self._place("verdicts", chunk.number) if is_train else None,
+                self.work.built / TOKENIZER_FILE,
+                directory,
+            ),
+            EncodedChunk,
+        )
 
+    def _explain(self, train: Split, count: int) -> dict[str, list[Example]]:
+        parts, numbers = [], iter(range(len(train.chunks)))
+        for pair, files in zip(train.pairs, train.files, strict=True):
+            verdicts = [np.load(self._place("verdicts", next(numbers))) for _ in range(pair.chunks)]
+            parts.append(Part(*files, np.concatenate(verdicts), partial(pairs_at, pair)))
+        return explain(self.rules.names, parts, count)
 
-def shuffle(pairs: Sequence[Pair], seed: int) -> list[Pair]:
-    """The pairs in an order that depends on the seed only."""
-    return [pairs[index] for index in random_order(len(pairs), seed)]
+    def _record(self, outcomes: Sequence[Outcome], vocabulary: VocabularyFacts, origin: str | None) -> None:
+        """Write corpus.json, which has the checksum of every other file."""
+        built = self.work.built
+        paths = sorted(path for path in built.rglob("*") if path.is_file() and path.name != FACTS_FILE)
+        files = {}
+        self.progress("take checksums", 0, len(paths))
+        for path, file in zip(paths, self.workers.map(file_facts, paths), strict=True):
+            files[path.relative_to(built).as_posix()] = file
+            self.progress("take checksums", len(files), len(paths))
+        facts = CorpusFacts(
+            format=FORMAT,
+            tandem=tandem.__version__,
+            source_language=self.languages[0],
+            target_language=self.languages[1],
+            settings=self.settings,
+            vocabulary=vocabulary,
+            splits={outcome.split.name: split_facts(outcome, built / outcome.split.name) for outcome in outcomes},
+            origin=origin,
+            files=files,
+        )
+        write_whole(built / FACTS_FILE, (facts.model_dump_json(indent=2) + "\n").encode())
+
+    def _chunk_by_chunk(
+        self,
+        what: str,
+        split: Split,
+        function: Callable[[Task], Found],
+        task: Callable[[Chunk], Task],
+        kind: type[Found],
+    ) -> list[Found]:
+        """Do a piece of work for every chunk of a split for which it is not done yet; what was found of all."""
+        stage, chunks = f"{what} {split.name}", split.chunks
+        notes = [f"{what}-{split.name}/{chunk.number:05}" for chunk in chunks]
+        found = [self.work.found(note, kind) for note in notes]
+        missing = [chunk for chunk, known in zip(chunks, found, strict=True) if known is None]
+        total = sum(chunk.lines for chunk in chunks)
+        done = total - sum(chunk.lines for chunk in missing)
+        self.progress(stage, done, total, "lines")
+        for chunk, result in zip(missing, self.workers.map(function, map(task, missing)), strict=True):
+            self.work.finish(notes[chunk.number], result)
+            found[chunk.number] = result
+            self.progress(stage, done := done + chunk.lines, total, "lines")
+        return [result for result in found if result is not None]
+
+    def _place(self, what: str, number: int) -> Path:
+        return self.work.path(f"{what}/{number:05}.npy")
 
 
 def _default_vocabulary(pairs: int) -> int:
     return _SMALL_VOCABULARY if pairs < _LARGE_CORPUS else _LARGE_VOCABULARY
-
-
-def _learn(pairs: Sequence[Pair], vocab_size: int, path: Path, progress: Progress) -> Tokenizer:
-    progress("learn vocabulary", 0, None)
-    # Source and target alternate, so that a sample of the shuffled text has both languages in equal parts.
-    tokenizer = train_tokenizer(chain.from_iterable(pairs), vocab_size=vocab_size, model_path=path)
-    progress("learn vocabulary", tokenizer.vocab_size, tokenizer.vocab_size)
-    return tokenizer
-
-
-def _write_split(directory: Path, split: _Split, tokenizer: Tokenizer, progress: Progress) -> SplitFacts:
-    encoded = _encode(split.pairs, tokenizer, f"encode {directory.name}", progress)
-    write_pairs(directory, encoded, vocab_size=tokenizer.vocab_size)
-    sizes = [sum(len(pair[side].encode()) + 1 for pair in split.pairs) for side in (0, 1)]
-    if directory.name != "train":  # BLEU is measured on the text as it came, every line of it
-        for side, name in enumerate(TEXT_FILES):
-            (directory / name).write_bytes("".join(f"{pair[side]}\n" for pair in split.pairs).encode())
-    written = Pairs.open(directory)
-    tokens = (int(written.source_lengths.sum()), int(written.target_lengths.sum()))
-    source, target = (
-        SideFacts(
-            input=InputFacts(name=_printable(file.path), bytes=file.file_bytes, sha256=file.sha256),
-            raw=Amount.of(file.lines, file.bytes),
-            cleaned=Amount.of(len(split.pairs), size),
-            tokens=count,
-        )
-        for file, size, count in zip(split.files, sizes, tokens, strict=True)
-    )
-    return SplitFacts(dropped=split.dropped, source=source, target=target)
-
-
-def _encode(
-    pairs: Sequence[Pair], tokenizer: Tokenizer, stage: str, progress: Progress
-) -> Iterator[tuple[list[int], list[int]]]:
-    remaining, done = iter(pairs), 0
-    while batch := list(islice(remaining, _ENCODED_AT_ONCE)):
-        progress(stage, done, len(pairs))
-        sources, targets = zip(*batch, strict=True)
-        yield from zip(tokenizer.encode(sources), tokenizer.encode(targets), strict=True)
-        done += len(batch)
-    progress(stage, done, len(pairs))
-
-
-def _printable(path: Path) -> str:
-    # A name in another encoding than UTF-8 would make corpus.json unwritable.
-    return os.fsencode(path.name).decode("utf-8", "replace")

@@ -15,7 +15,7 @@ from tandem.corpus.shards import Pairs
 from tandem.corpus.tokenizer import Tokenizer
 from tandem.errors import TandemError
 
-FORMAT = 1
+FORMAT = 2
 FACTS_FILE = "corpus.json"
 TOKENIZER_FILE = "tokenizer.model"
 TEXT_FILES = ("source.txt", "target.txt")
@@ -32,34 +32,52 @@ class Amount(Section):
     """Bytes of UTF-8, newlines included."""
     mb: float
     """The bytes in units of 10^6."""
+    words: int
+    """Words, divided by blanks."""
 
     @classmethod
-    def of(cls, lines: int, size: int) -> Amount:
-        return cls(lines=lines, bytes=size, mb=size / 1e6)
+    def of(cls, lines: int, size: int, words: int) -> Amount:
+        return cls(lines=lines, bytes=size, mb=size / 1e6, words=words)
+
+
+class EncodedAmount(Section):
+    """How much text in the form that training reads."""
+
+    lines: int
+    """Sentences."""
+    bytes: int
+    """Bytes of the ids on the disk."""
+    mb: float
+    """The bytes in units of 10^6."""
+    tokens: int
+    """Pieces of the vocabulary, without BOS, EOS and padding."""
 
 
 class InputFacts(Section):
     """A file that the corpus was made from, as it lay on the disk."""
 
     name: str
-    """File name without its directory, so that the same files elsewhere give the same corpus."""
+    """File name without its directory, so that the same files elsewhere give the same corpus; of a known corpus the
+    archive and the member that the text came from."""
     bytes: int
     """Size of the file, packed if it was."""
     sha256: str
     """Checksum of the file, packed if it was."""
+    lines: int
+    """Lines of text in it."""
 
 
 class SideFacts(Section):
     """One language of one split, stage by stage."""
 
-    input: InputFacts
-    """The file it came from."""
+    inputs: list[InputFacts]
+    """The files it came from."""
     raw: Amount
-    """Text in that file, unpacked."""
+    """Text in those files, unpacked."""
     cleaned: Amount
     """Text kept: after cleaning for train, all lines for dev and test."""
-    tokens: int
-    """Pieces after encoding, without BOS, EOS and padding."""
+    encoded: EncodedAmount
+    """What was kept, as token ids."""
 
 
 class SplitFacts(Section):
@@ -107,7 +125,9 @@ class CorpusFacts(Section):
     vocabulary: VocabularyFacts
     """Size of the vocabulary."""
     splits: dict[str, SplitFacts]
-    """Lines, MB and tokens of each split."""
+    """Lines, MB, words and tokens of each split."""
+    origin: str | None
+    """The corpus of the catalog, or the file describing one, that the text came from; empty for text given as files."""
     files: dict[str, FileFacts]
     """All files save corpus.json, by their path inside the corpus."""
 

@@ -1,28 +1,133 @@
 """Token ids of one split on the disk, memory-mapped: opening costs nothing and processes share the pages.
 
-A shard holds up to a million pairs in four .npy files: for each side the ids of all its sentences end to end
+A shard holds some of the pairs in four .npy files: for each side the ids of all its sentences end to end
 (`00000.source.npy`) and where each sentence begins, with the end of the last (`00000.source.offsets.npy`).
+Beside the shards lies the order of all pairs by length: `order.npy` has their rows, and `cells.npy` says how many
+pairs in a row of that order have which source and which target length.
 """
 
 from __future__ import annotations
 
+import os
 from array import array
-from bisect import bisect_right
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from functools import cached_property
-from itertools import accumulate, count, islice
+from dataclasses import dataclass
+from itertools import count, islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tandem.corpus.arrays import write_array, write_header
 from tandem.errors import TandemError
+from tandem.files import whole_file
 
 Ids = Sequence[int]
+IntArray = NDArray[np.int64]
+
+SIDES = ("source", "target")
+ORDER_FILE, CELLS_FILE = "order.npy", "cells.npy"
 
 # About 50 MB of ids a side at 25 pieces a sentence: little to hold while writing, few files for WMT's 4.5 million.
 _PAIRS_PER_SHARD = 1_000_000
+# Byte order is spelt out so that the files of two hosts can be compared. Rows of 32 bits do for four billion pairs.
+_OFFSETS, _ROWS, _CELLS = np.dtype("<i8"), np.dtype("<u4"), np.dtype("<i8")
+# Of a cell: source length, target length, pairs; a sentence may be empty, a cell may not.
+_SMALLEST_CELL = (0, 0, 1)
+_CELL_COLUMNS = len(_SMALLEST_CELL)
+# A key of the length order has the target length in its upper half and the source length in its lower.
+_HALF = 32
+_LOWER = (1 << _HALF) - 1
+
+
+@dataclass(frozen=True)
+class EncodedSide:
+    """Some sentences of one language."""
+
+    ids: NDArray[Any]
+    """Piece numbers of all sentences end to end, uint16 or uint32."""
+    lengths: NDArray[Any]
+    """Pieces of each sentence, without BOS and EOS."""
+
+
+def id_dtype(vocab_size: int) -> np.dtype[Any]:
+    """What the ids of a vocabulary are stored as."""
+    return np.dtype("<u2" if vocab_size <= 1 << 16 else "<u4")
+
+
+def write_shard(directory: Path, number: int, source: EncodedSide, target: EncodedSide) -> None:
+    """Write the four files of one shard; each appears whole or not at all."""
+    assert len(source.lengths) == len(target.lengths)
+    for name, side in (("source", source), ("target", target)):
+        offsets = np.zeros(len(side.lengths) + 1, _OFFSETS)
+        np.cumsum(side.lengths, out=offsets[1:])
+        assert side.ids.dtype.kind == "u"
+        assert offsets[-1] == len(side.ids)
+        write_array(_ids_path(directory, number, name), side.ids.astype(side.ids.dtype.newbyteorder("<"), copy=False))
+        write_array(_offsets_path(directory, number, name), offsets)
+
+
+def write_order(directory: Path) -> None:
+    """Write the order by length of all pairs in the shards there, holding one shard's lengths in memory at a time.
+
+    A counting sort: the first pass over the shards counts the pairs of each cell, which tells where in the order
+    each cell begins; the second puts every pair into its cell.
+    """
+    shards = _count_shards(directory)
+    counted: Counter[int] = Counter()
+    for number in range(shards):
+        found, pairs = np.unique(_keys(directory, number), return_counts=True)
+        counted.update(dict(zip(found.tolist(), pairs.tolist(), strict=True)))
+    keys = np.array(sorted(counted), np.int64)
+    counts = np.array([counted[key] for key in keys.tolist()], np.int64)
+    with whole_file(directory / ORDER_FILE) as file:
+        write_header(file, _ROWS, (int(counts.sum()),))
+        file.flush()
+        _write_rows(file.fileno(), file.tell(), directory, shards, keys, np.cumsum(counts) - counts)
+    write_array(directory / CELLS_FILE, np.stack([*_lengths_of(keys), counts], axis=1).astype(_CELLS))
+
+
+def _write_rows(descriptor: int, offset: int, directory: Path, shards: int, keys: IntArray, free: IntArray) -> None:
+    """Write each pair's row to the next free place of its cell; the rows of one cell and shard are neighbours.
+
+    By plain writes, because a map of a new file ends the process, without a word, when the disk is full.
+    """
+    first_row = 0
+    for number in range(shards):
+        of_pairs = _keys(directory, number)
+        order = np.argsort(of_pairs, kind="stable")
+        found, starts, counts = np.unique(of_pairs[order], return_index=True, return_counts=True)
+        cells, ends = np.searchsorted(keys, found), starts + counts
+        rows = (order + first_row).astype(_ROWS).data
+        for place, start, end in zip(free[cells].tolist(), starts.tolist(), ends.tolist(), strict=True):
+            _write_at(descriptor, rows[start:end].cast("B"), offset + place * _ROWS.itemsize)
+        free[cells] += counts
+        first_row += len(order)
+
+
+def _write_at(descriptor: int, data: memoryview, place: int) -> None:
+    """Write all of it: the system may take less at a time, as it does just before a disk is full."""
+    while data:
+        written = os.pwrite(descriptor, data, place)
+        data, place = data[written:], place + written
+
+
+def _keys(directory: Path, number: int) -> IntArray:
+    """Where the pairs of one shard belong in the length order: those with smaller keys come first.
+
+    Target length is the outer key; source length runs up under odd target lengths and down under even ones, so that
+    neighbouring cells stay alike in both.
+    """
+    source, target = (np.diff(_load(_offsets_path(directory, number, name), "i")) for name in SIDES)
+    return (target << _HALF) | np.where(target % 2 == 1, source, _LOWER - source)
+
+
+def _lengths_of(keys: IntArray) -> tuple[IntArray, IntArray]:
+    """The source and target lengths that keys stand for."""
+    target, lower = keys >> _HALF, keys & _LOWER
+    return np.where(target % 2 == 1, lower, _LOWER - lower), target
 
 
 def write_pairs(
@@ -30,102 +135,137 @@ def write_pairs(
 ) -> None:
     """Write pairs of encoded sentences, in their order, holding one shard in memory at a time."""
     directory.mkdir(parents=True, exist_ok=True)
-    typecode = "H" if vocab_size <= 1 << 16 else "I"
     remaining = iter(pairs)
     for number in count():
-        written = _write_shard(directory, number, islice(remaining, pairs_per_shard), typecode)
+        source, target = _collected(islice(remaining, pairs_per_shard), id_dtype(vocab_size))
+        written = len(source.lengths)
+        if written or number == 0:  # a corpus without pairs is still one (empty) shard
+            write_shard(directory, number, source, target)
         if written < pairs_per_shard:
-            return
+            break
+    write_order(directory)
 
 
-def _write_shard(directory: Path, number: int, pairs: Iterator[tuple[Ids, Ids]], typecode: str) -> int:
-    sides = {name: (array(typecode), array("q", [0])) for name in ("source", "target")}
-    written = 0
+def _collected(pairs: Iterator[tuple[Ids, Ids]], dtype: np.dtype[Any]) -> tuple[EncodedSide, EncodedSide]:
+    sides = [(array(dtype.char), array("q")) for _ in SIDES]
     for pair in pairs:
-        for (ids, offsets), sentence in zip(sides.values(), pair, strict=True):
+        for (ids, lengths), sentence in zip(sides, pair, strict=True):
             ids.extend(sentence)
-            offsets.append(len(ids))
-        written += 1
-    if written or number == 0:  # a corpus without pairs is still one (empty) shard; a full last shard needs no other
-        for name, (ids, offsets) in sides.items():
-            # Byte order is spelt out so that the files of two hosts can be compared.
-            np.save(directory / f"{number:05}.{name}.npy", np.asarray(ids, dtype=f"<u{ids.itemsize}"))
-            np.save(directory / f"{number:05}.{name}.offsets.npy", np.asarray(offsets, dtype="<i8"))
-    return written
+            lengths.append(len(sentence))
+    source, target = (EncodedSide(np.asarray(ids, dtype), np.asarray(lengths, np.int64)) for ids, lengths in sides)
+    return source, target
 
 
 class _Side:
     """One language of all shards."""
 
     def __init__(self, directory: Path, name: str, shards: int) -> None:
-        self._ids = [_load(directory / f"{number:05}.{name}.npy", "u") for number in range(shards)]
-        self._offsets = [_load(directory / f"{number:05}.{name}.offsets.npy", "i") for number in range(shards)]
+        self._ids = [_load(_ids_path(directory, number, name), "u") for number in range(shards)]
+        self._offsets = [_load(_offsets_path(directory, number, name), "i") for number in range(shards)]
         for number, (ids, offsets) in enumerate(zip(self._ids, self._offsets, strict=True)):
             if not len(offsets) or offsets[0] != 0 or offsets[-1] != len(ids):
-                raise _damaged(directory / f"{number:05}.{name}.offsets.npy", "it does not fit its ids")
+                raise _damaged(_offsets_path(directory, number, name), "it does not fit its ids")
         self.pairs_in_shards = [len(offsets) - 1 for offsets in self._offsets]
+        self.tokens = sum(map(len, self._ids))
 
     def sentence(self, shard: int, row: int) -> NDArray[Any]:
-        start, end = self._offsets[shard][row : row + 2]
-        return self._ids[shard][start:end]
+        offsets = self._offsets[shard]
+        return self._ids[shard][offsets.item(row) : offsets.item(row + 1)]
 
-    def lengths(self) -> NDArray[np.int32]:
-        return np.concatenate([np.diff(offsets).astype(np.int32) for offsets in self._offsets])
+    def sentences(self, places: Sequence[tuple[int, int]]) -> EncodedSide:
+        found = [self.sentence(shard, row) for shard, row in places]
+        return EncodedSide(np.concatenate(found), np.fromiter(map(len, found), np.int64, len(found)))
 
 
 class Pairs:
     """The encoded sentence pairs of one split; sentences are read-only views of the files."""
 
-    def __init__(self, source: _Side, target: _Side) -> None:
+    def __init__(self, directory: Path, source: _Side, target: _Side) -> None:
         self._source, self._target = source, target
-        self._starts = list(accumulate(source.pairs_in_shards, initial=0))
+        self._starts = np.cumsum([0, *source.pairs_in_shards])
+        self.order: NDArray[np.uint32] = _load(directory / ORDER_FILE, "u")
+        """All pairs sorted by length, those of equal lengths as they come."""
+        self.cells: IntArray = _load(directory / CELLS_FILE, "i", dimensions=2)
+        """One row for each run of equal lengths in that order: source length, target length, pairs."""
+        self._check_order(directory)
 
     @classmethod
     def open(cls, directory: Path) -> Pairs:
         """Map the shards of a directory without reading them."""
-        shards = len(list(directory.glob("*.source.npy")))
+        shards = _count_shards(directory)
         if not shards:
             raise TandemError(f"{directory}: no token shards here; make the corpus with `tandem prepare`")
-        source, target = (_Side(directory, name, shards) for name in ("source", "target"))
+        source, target = (_Side(directory, name, shards) for name in SIDES)
         if source.pairs_in_shards != target.pairs_in_shards:
             raise _damaged(directory, "source and target differ in length")
-        return cls(source, target)
+        return cls(directory, source, target)
+
+    def _check_order(self, directory: Path) -> None:
+        """Refuse an order that is not of these shards, as far as can be told without reading them."""
+        if len(self.order) != len(self):
+            raise _damaged(directory / ORDER_FILE, f"{len(self.order)} rows for {len(self)} pairs")
+        if self.cells.shape[1] != _CELL_COLUMNS or (self.cells < _SMALLEST_CELL).any():
+            raise _damaged(directory / CELLS_FILE, "it holds no lengths and counts")
+        source, target, pairs = self.cells.T
+        if (pairs.sum(), source @ pairs, target @ pairs) != (len(self), self.source_tokens, self.target_tokens):
+            raise _damaged(directory / CELLS_FILE, "it counts other pairs or tokens than the shards hold")
 
     def __len__(self) -> int:
-        return self._starts[-1]
+        return int(self._starts[-1])
 
-    @cached_property
-    def source_lengths(self) -> NDArray[np.int32]:
-        """Pieces of each source sentence, without BOS and EOS."""
-        return self._source.lengths()
+    @property
+    def source_tokens(self) -> int:
+        """Pieces of all source sentences together, without BOS and EOS."""
+        return self._source.tokens
 
-    @cached_property
-    def target_lengths(self) -> NDArray[np.int32]:
-        """Pieces of each target sentence, without BOS and EOS."""
-        return self._target.lengths()
+    @property
+    def target_tokens(self) -> int:
+        """Pieces of all target sentences together, without BOS and EOS."""
+        return self._target.tokens
 
     def source(self, index: int) -> NDArray[Any]:
         """Piece numbers of one source sentence, uint16 or uint32."""
-        return self._source.sentence(*self._find(index))
+        return self._source.sentence(*self._find([index])[0])
 
     def target(self, index: int) -> NDArray[Any]:
         """Piece numbers of one target sentence, uint16 or uint32."""
-        return self._target.sentence(*self._find(index))
+        return self._target.sentence(*self._find([index])[0])
 
-    def _find(self, index: int) -> tuple[int, int]:
-        if not 0 <= index < len(self):
-            raise IndexError(f"pair {index} of {len(self)}")
-        shard = bisect_right(self._starts, index) - 1
-        return shard, index - self._starts[shard]
+    def read(self, rows: Ids | NDArray[np.integer]) -> tuple[EncodedSide, EncodedSide]:
+        """Copies of the source and the target sentences of some pairs, at least one, in the order asked for."""
+        places = self._find(rows)
+        return self._source.sentences(places), self._target.sentences(places)
+
+    def _find(self, rows: Ids | NDArray[np.integer]) -> list[tuple[int, int]]:
+        """The shard of each pair, and its place there."""
+        asked = np.asarray(rows, np.int64)
+        outside = asked[(asked < 0) | (asked >= len(self))]
+        if len(outside):
+            raise IndexError(f"pair {outside[0]} of {len(self)}")
+        # From the right: an empty shard begins where the next one does.
+        shards = np.searchsorted(self._starts, asked, side="right") - 1
+        return list(zip(shards.tolist(), (asked - self._starts[shards]).tolist(), strict=True))
 
 
-def _load(path: Path, kind: str) -> NDArray[Any]:
+def _count_shards(directory: Path) -> int:
+    return len(list(directory.glob("*.source.npy")))
+
+
+def _ids_path(directory: Path, number: int, side: str) -> Path:
+    return directory / f"{number:05}.{side}.npy"
+
+
+def _offsets_path(directory: Path, number: int, side: str) -> Path:
+    return directory / f"{number:05}.{side}.offsets.npy"
+
+
+def _load(path: Path, kind: str, dimensions: int = 1) -> NDArray[Any]:
     try:
         # asarray: a plain view of the map, because slicing the memmap class itself is several times slower.
         loaded: NDArray[Any] = np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
     except (OSError, ValueError, EOFError) as error:
         raise _damaged(path, str(error)) from error
-    if loaded.ndim != 1 or loaded.dtype.kind != kind:
+    if loaded.ndim != dimensions or loaded.dtype.kind != kind:
         raise _damaged(path, f"it holds {loaded.ndim}-dimensional {loaded.dtype}")
     return loaded
 

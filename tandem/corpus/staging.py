@@ -1,23 +1,32 @@
-"""Builds a directory beside its final place, so that it appears there whole or not at all."""
+"""Builds a directory beside its final place, so that it appears there whole or not at all.
+
+Beside the place `corpus` a hidden directory `.corpus.partial` holds what is being built and what is only needed for
+the building. It survives whatever stops the work, so that the work can go on.
+"""
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from tandem.corpus.disk import take_lock
 from tandem.errors import TandemError
+
+BUILT = "built"
+"""The directory in the making."""
 
 
 @contextmanager
 def staged_directory(out: Path, *, overwrite: bool, marker: str) -> Iterator[Path]:
-    """Give an empty directory to fill, which becomes `out` at the end, or disappears if anything goes wrong.
+    """Give a directory to work in, in which a directory BUILT is made; that becomes `out` at the end.
 
-    With `overwrite` an existing `out` is replaced, but only if it is empty or holds the file `marker`: a slip of the
-    keyboard must not delete a home directory.
+    What stopped from outside (a kill, an interrupt, a full disk) can go on: the next one gets the directory as it was
+    left. What cannot succeed (a fault of the user's) leaves nothing behind. With `overwrite` an existing `out` is
+    replaced, but only if it is empty or holds the file `marker`: a slip of the keyboard must not delete a home
+    directory.
     """
     place = out.resolve()  # a link to a directory stays a link
     _check_free(out, overwrite, marker)
@@ -29,20 +38,22 @@ def staged_directory(out: Path, *, overwrite: bool, marker: str) -> Iterator[Pat
     except OSError as error:
         raise TandemError(f"{out}: cannot be written ({error.strerror}); choose another --out") from error
     try:
-        _empty(work)  # what a killed run left
         yield work
-        _flush(work)
+        _flush(work / BUILT)
         _check_free(out, overwrite, marker)  # again: hours may have passed
-        _replace(place, work)
-    except BaseException as error:  # an interrupt leaves nothing behind either
+        _replace(place, work / BUILT)
+        shutil.rmtree(work, ignore_errors=True)
+    except TandemError:
         shutil.rmtree(work, ignore_errors=True)
         for parent in new_parents:  # innermost first
             with suppress(OSError):
                 parent.rmdir()
-        if isinstance(error, OSError):
-            why = error.strerror or error
-            raise TandemError(f"{out}: cannot be written ({why}); check space and permissions") from error
         raise
+    except OSError as error:
+        raise TandemError(
+            f"{out}: not finished ({error.strerror or error}); mend that and run the same command again, which goes on "
+            f"where it stopped, or remove {work}"
+        ) from error
     finally:
         os.close(lock)
 
@@ -59,32 +70,11 @@ def _check_free(out: Path, overwrite: bool, marker: str) -> None:
 def _lock(work: Path, out: Path) -> int:
     """Hold the working directory; the system lets go when the process ends, however it ends."""
     lock = os.open(work, os.O_RDONLY)
-    try:
-        _flock(lock)
-        # The one who held it before may have renamed it to its final place in the meantime.
-        if not work.exists() or not os.path.samestat(os.fstat(lock), work.stat()):
-            raise BlockingIOError
-    except BlockingIOError:
+    # The one who held it before may have renamed it to its final place in the meantime.
+    if not take_lock(lock) or not work.exists() or not os.path.samestat(os.fstat(lock), work.stat()):
         os.close(lock)
-        raise TandemError(f"{out}: another `tandem prepare` is writing it; wait for it or give another --out") from None
+        raise TandemError(f"{out}: another `tandem prepare` is writing it; wait for it or give another --out")
     return lock
-
-
-def _flock(descriptor: int) -> None:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise
-    except OSError:
-        pass  # some network file systems know no locks on directories: better unlocked than not at all
-
-
-def _empty(directory: Path) -> None:
-    for entry in directory.iterdir():
-        if entry.is_dir() and not entry.is_symlink():
-            shutil.rmtree(entry)
-        else:
-            entry.unlink()
 
 
 def _flush(directory: Path) -> None:
@@ -102,14 +92,14 @@ def _fsync(path: str | Path) -> None:
         os.close(descriptor)
 
 
-def _replace(place: Path, work: Path) -> None:
+def _replace(place: Path, built: Path) -> None:
     """Put the finished directory in its place; a directory there is moved aside first and then removed."""
     old = place.with_name(f".{place.name}.old")
     shutil.rmtree(old, ignore_errors=True)
     if place.exists():
         place.rename(old)
     try:
-        work.rename(place)
+        built.rename(place)
     except BaseException:
         if old.exists():
             old.rename(place)

@@ -8,19 +8,29 @@ from tandem.corpus.prepared import PreparedCorpus
 
 
 def summary_lines(corpus: PreparedCorpus) -> Iterator[str]:
-    """Lines, MB and tokens of each split and language, raw and cleaned, and what was dropped."""
+    """Lines, MB (10^6 bytes) and tokens of each split and language, stage by stage, and what was dropped."""
     facts = corpus.facts
-    yield f"{corpus.directory}: {facts.source_language} to {facts.target_language}"
+    origin = f", from {facts.origin}" if facts.origin else ""
+    yield f"{corpus.directory}: {facts.source_language} to {facts.target_language}{origin}"
+    yield from _table(corpus)
+    dropped = [f"{count:,} {rule.replace('_', ' ')}" for rule, count in facts.splits["train"].dropped.items() if count]
+    if dropped:
+        yield f"dropped from train: {', '.join(dropped)}"
+    vocabulary = facts.vocabulary
+    more = f" (the text has no more to give: {vocabulary.requested:,} were asked for)"
+    yield f"vocabulary: {vocabulary.actual:,} pieces" + (more if vocabulary.actual < vocabulary.requested else "")
+
+
+def _table(corpus: PreparedCorpus) -> Iterator[str]:
+    facts = corpus.facts
+    rows = [["", "", "raw", "", "cleaned", "", "encoded"], ["", "lines", "MB", "lines", "MB", "tokens", "MB"]]
     for name, split in facts.splits.items():
         for language, side in ((facts.source_language, split.source), (facts.target_language, split.target)):
-            yield (
-                f"  {name:5} {language}  {side.raw.lines:,} lines, {side.raw.mb:.2f} MB raw; "
-                f"{side.cleaned.lines:,} lines, {side.cleaned.mb:.2f} MB cleaned; {side.tokens:,} tokens"
-            )
-        dropped = [f"{count:,} {rule.replace('_', ' ')}" for rule, count in split.dropped.items() if count]
-        if dropped:
-            yield f"  {name:5} dropped: {', '.join(dropped)}"
-    vocabulary = facts.vocabulary
-    yield f"  {vocabulary.actual:,} pieces in the joint vocabulary"
-    if vocabulary.actual < vocabulary.requested:
-        yield f"  (the text has no more to give: {vocabulary.requested:,} were asked for)"
+            cells = [f"{name:5} {language}"]
+            cells += [f"{side.raw.lines:,}", f"{side.raw.mb:,.2f}", f"{side.cleaned.lines:,}"]
+            cells += [f"{side.cleaned.mb:,.2f}", f"{side.encoded.tokens:,}", f"{side.encoded.mb:,.2f}"]
+            rows.append(cells)
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        figures = (cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))
+        yield f"  {row[0]:{widths[0]}}  {'  '.join(figures)}"

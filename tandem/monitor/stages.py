@@ -1,27 +1,121 @@
-"""Progress of long work that goes in stages: a bar on a terminal, a line a stage anywhere else."""
+"""Progress of long work that goes in stages: bars on a terminal, a few plain lines anywhere else."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, ProgressColumn, Task, TaskID
+from rich.text import Text
+
+from tandem.corpus.progress import Progress as Heard
+from tandem.monitor.console import hours, literal, say
+
+# Name, bar, amount, rate and time fit a terminal of 80 columns.
+_NAME_WIDTH = 24
+_BAR_WIDTH = 10
+# What a shortened name keeps of its beginning: the verb.
+_NAME_HEAD = 8
+# More often no eye follows, and an estimate of speed wants samples that reach back some seconds.
+_SECONDS_A_SAMPLE = 0.1
+# Without a terminal a stage is worth a line of progress after so long, then after twice as long, up to five minutes:
+# whoever reads the log wants to know that it goes on, not to scroll.
+_FIRST_LINE, _LONGEST_SILENCE = 10.0, 300.0
+
+
+@dataclass
+class _Stage:
+    """A stage that was heard of."""
+
+    task: TaskID
+    began: float
+    sampled: float
+    next_line: float
+    silence: float = _FIRST_LINE
+    ended: bool = False
 
 
 @contextmanager
-def shown_stages(console: Console) -> Iterator[Callable[[str, int, int | None], None]]:
-    """Yields a function that takes a stage's name, how much is done and how much there is, if that is known."""
-    name, bar = TextColumn("{task.description:22}"), BarColumn(bar_width=30)
-    columns = (name, bar, MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bars:
-        tasks: dict[str, TaskID] = {}
+def shown_stages(console: Console, clock: Callable[[], float] = time.monotonic) -> Iterator[Heard]:
+    """Yields a function that takes a stage's name, how much is done and how much there is, if that is known.
 
-        def show(stage: str, done: int, total: int | None) -> None:
-            if stage not in tasks:
-                tasks[stage] = bars.add_task(stage, total=total)
-                if not console.is_terminal:
-                    console.print(f"{stage} ...")
-            bars.update(tasks[stage], completed=done, total=total)
+    Stages may run at the same time; each is known by its name.
+    """
+    columns = (_Described(_name), BarColumn(bar_width=_BAR_WIDTH), _Described(_amount), _Described(_rest))
+    bars = Progress(*columns, console=console, transient=True, disable=not console.is_terminal, get_time=clock)
+    stages: dict[str, _Stage] = {}
 
+    def show(stage: str, done: int, total: int | None, unit: str = "") -> None:
+        now = clock()
+        known = stages.get(stage)
+        if known is None:
+            task = bars.add_task(stage, total=total, completed=done, unit=unit)
+            stages[stage] = known = _Stage(task, began=now, sampled=now, next_line=now + _FIRST_LINE)
+            if not console.is_terminal:
+                say(console, f"{literal(stage)} ...")
+        elif now - known.sampled < _SECONDS_A_SAMPLE and done != total:
+            return
+        known.sampled = now
+        if done < bars.tasks[known.task].completed:  # begun again
+            bars.reset(known.task, completed=done, total=total)
+        bars.update(known.task, completed=done, total=total)
+        if not console.is_terminal:
+            _log(console, known, bars.tasks[known.task], now)
+
+    with bars:
         yield show
+
+
+def _log(console: Console, stage: _Stage, task: Task, now: float) -> None:
+    """A line now and then about a stage that takes long, and one at its end."""
+    if task.finished and not stage.ended and stage.silence > _FIRST_LINE:
+        say(console, f"{literal(task.description)}: {_amount(task)} in {hours(now - stage.began)}")
+    elif not task.finished and now >= stage.next_line:
+        stage.silence = min(2 * stage.silence, _LONGEST_SILENCE)
+        stage.next_line = now + stage.silence
+        say(console, f"{literal(task.description)}: {_amount(task)}  {_rest(task)}".rstrip())
+    stage.ended = task.finished
+
+
+class _Described(ProgressColumn):
+    """A column of plain text about a task."""
+
+    def __init__(self, text: Callable[[Task], str]) -> None:
+        super().__init__()
+        self._text = text
+
+    def render(self, task: Task) -> Text:
+        return Text(self._text(task), no_wrap=True)
+
+
+def _name(task: Task) -> str:
+    """The stage's name, shortened in its middle: names of archives often differ only at their ends."""
+    name = task.description
+    if len(name) > _NAME_WIDTH:
+        name = f"{name[:_NAME_HEAD]}…{name[_NAME_HEAD + 1 - _NAME_WIDTH :]}"
+    return f"{name:{_NAME_WIDTH}}"
+
+
+def _amount(task: Task) -> str:
+    """How much is done of how much, MB being 10^6 bytes; nothing before there is anything to say."""
+    unit = task.fields["unit"]
+    if not task.completed and task.total is None:
+        return ""
+    scale, form, name = (1e6, ",.1f", " MB") if unit == "B" else (1, ",.0f", f" {unit}".rstrip())
+    whole = "" if task.total is None or task.finished else f"/{task.total / scale:{form}}"
+    return f"{task.completed / scale:{form}}{whole}{name}"
+
+
+def _rest(task: Task) -> str:
+    """The rate, where it is one of bytes, and the time that is left."""
+    parts = []
+    if task.fields["unit"] == "B" and task.speed and not task.finished:
+        parts.append(f"{task.speed / 1e6:.1f} MB/s")
+    if task.finished:
+        parts.append(f"in {hours(task.finished_time or 0.0)}")
+    elif task.time_remaining is not None:
+        parts.append(f"{hours(task.time_remaining)} left")
+    return "  ".join(parts)

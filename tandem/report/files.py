@@ -6,10 +6,10 @@ import json
 from pathlib import Path
 
 from tandem.errors import TandemError
+from tandem.files import write_whole
 from tandem.report.answers import Report
 from tandem.report.render.html import render_html
 from tandem.report.render.markdown import render_markdown
-from tandem.train.run import replace_file
 
 PAGE, MARKDOWN, DATA = "report.html", "report.md", "report.json"
 
@@ -25,7 +25,7 @@ def write_report(report: Report, directory: Path) -> Path:
         directory.mkdir(parents=True, exist_ok=True)
         for name, content in contents.items():
             # A path that is not UTF-8 arrives as lone surrogates, which no file can hold.
-            replace_file(directory / name, content.encode("utf-8", errors="replace"))
+            write_whole(directory / name, content.encode("utf-8", errors="replace"))
     except OSError as error:
         raise TandemError(f"{directory}: cannot hold the report ({error.strerror}); name another with --out") from error
     return directory / PAGE

@@ -112,6 +112,10 @@ class Text:
     raw_bytes: int | None = None
     cleaned_lines: int | None = None
     cleaned_bytes: int | None = None
+    tokens: int | None = None
+    """Pieces of the vocabulary that the cleaned text makes, without padding."""
+    files: tuple[str, ...] = ()
+    """The files it came from, each with the beginning of its checksum."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,7 @@ process agrees on all of it without a word being exchanged.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -19,9 +19,9 @@ from torch import Tensor
 
 from tandem.cluster.world import World
 from tandem.config import Config
-from tandem.corpus.order import random_order
+from tandem.corpus.order import random_order, stretch_of_random_order
 from tandem.corpus.prepared import PreparedCorpus
-from tandem.corpus.shards import Pairs
+from tandem.corpus.shards import EncodedSide, Pairs
 from tandem.corpus.tokenizer import BOS, EOS, PAD
 from tandem.errors import TandemError
 
@@ -64,68 +64,97 @@ class GlobalBatch:
 class LengthOrder:
     """The pairs that fit, sorted by length and cut into micro-batches within the token budget.
 
-    A cell is a set of pairs with the same source and the same target length. Target length is the outer key;
-    source length runs up in even rows and down in odd ones, so that neighbouring cells stay alike in both.
+    A cell is a set of pairs with the same source and the same target length. The corpus brings the pairs sorted and
+    says where its cells are, so everything here is worked out from cells: nothing has the size of the corpus.
     """
 
     def __init__(self, pairs: Pairs, tokens: int, max_length: int) -> None:
+        sources, targets, sizes = pairs.cells.T
         # EOS adds one position on either side.
-        source, target = (np.asarray(n, dtype=np.int64) + 1 for n in (pairs.source_lengths, pairs.target_lengths))
-        fitting = np.flatnonzero((source <= max_length) & (target <= max_length))
+        fitting = np.flatnonzero(np.maximum(sources, targets) + 1 <= max_length)
         if not len(fitting):
             raise TandemError(f"model.max_length={max_length}: no sentence pair is that short; raise it")
-        self.left_out = len(pairs) - len(fitting)
-        source, target = source[fitting], target[fitting]
-        key = target * (2 * max_length + 2) + np.where(target % 2 == 0, source, 2 * max_length - source)
-        order = np.argsort(key, kind="stable")
-        self.rows: IntArray = fitting[order]
-        self.sources, self.targets = source[order], target[order]
-        _, self.cell_starts = np.unique(key[order], return_index=True)
-        self.cell_ends = np.append(self.cell_starts[1:], len(order))
+        self._rows = pairs.order
+        self._stored: IntArray = (np.cumsum(sizes) - sizes)[fitting]
+        """Where each cell begins in that order, which has the pairs that do not fit, too."""
+        self.sources: IntArray = sources[fitting] + 1
+        """Positions that a source of each cell takes."""
+        self.targets: IntArray = targets[fitting] + 1
+        """Positions that a target of each cell takes."""
+        self.sizes: IntArray = sizes[fitting]
+        """Pairs in each cell."""
+        self._starts: IntArray = np.cumsum(self.sizes) - self.sizes
+        self.kept = int(self.sizes.sum())
+        self.left_out = len(pairs) - self.kept
         self.cuts = self._cut(tokens)
+        self._first_cells: IntArray = np.searchsorted(self._starts, self.cuts[:-1], side="right") - 1
+        self._end_cells: IntArray = np.searchsorted(self._starts, self.cuts[1:], side="left")
+        self.target_tokens = self._count_target_tokens()
+        """Target tokens of each micro-batch, EOS included: shuffles within cells leave lengths in place."""
 
     def _cut(self, tokens: int) -> IntArray:
         """Greedy cuts: a micro-batch takes pairs while its longer side, padded, stays within the budget."""
         cuts, start, longest = [0], 0, 0
-        for begin, end in zip(self.cell_starts.tolist(), self.cell_ends.tolist(), strict=True):
-            length = max(int(self.sources[begin]), int(self.targets[begin]))
+        lengths = np.maximum(self.sources, self.targets)
+        cells = zip(self._starts.tolist(), (self._starts + self.sizes).tolist(), lengths.tolist(), strict=True)
+        for begin, end, length in cells:
             longest = max(longest, length)
             if begin > start and begin - start >= tokens // longest:
                 # What was collected so far leaves no room at this cell's length.
                 cuts.append(start := begin)
                 longest = length
-            while end - start > (capacity := max(tokens // longest, 1)):
-                cuts.append(start := start + capacity)
-                longest = length
-        return np.array([*cuts, len(self.rows)])
+            if end - start > (capacity := max(tokens // longest, 1)):
+                cuts.append(start + capacity)
+                # From here on there is nothing but this cell.
+                longest, capacity = length, max(tokens // length, 1)
+                cuts.extend(range(cuts[-1] + capacity, end, capacity))
+                start = cuts[-1]
+        return np.array([*cuts, self.kept])
+
+    def _count_target_tokens(self) -> IntArray:
+        tokens = self.sizes * self.targets
+        cells = np.append(self._first_cells, len(self.sizes) - 1)
+        before_cuts = (np.cumsum(tokens) - tokens)[cells] + (self.cuts - self._starts[cells]) * self.targets[cells]
+        counts: IntArray = np.diff(before_cuts)
+        return counts
 
     def __len__(self) -> int:
         """Micro-batches in an epoch."""
         return len(self.cuts) - 1
 
-    def positions(self, index: int) -> slice:
-        """Where in the length order micro-batch `index` lies."""
-        return slice(int(self.cuts[index]), int(self.cuts[index + 1]))
+    def rows(self, index: int) -> IntArray:
+        """The pairs of micro-batch `index`, in the order of the corpus where lengths are equal."""
+        places = [self._stored[cell] + np.arange(begin, end) for cell, begin, end in self._stretches(index)]
+        return self._at(places)
 
     def shuffled_rows(self, index: int, seed: int, epoch: int) -> IntArray:
         """The pairs of micro-batch `index` in this epoch, after the shuffle within each cell it touches."""
-        span = self.positions(index)
-        first = int(np.searchsorted(self.cell_starts, span.start, side="right")) - 1
-        last = int(np.searchsorted(self.cell_starts, span.stop, side="left"))
-        shuffled = []
-        for cell in range(first, last):
-            begin, end = int(self.cell_starts[cell]), int(self.cell_ends[cell])
-            rows = self.rows[begin:end][random_order(end - begin, seed, epoch, CELLS, cell)]
-            shuffled.append(rows[max(span.start - begin, 0) : span.stop - begin])
-        return np.concatenate(shuffled)
+        places = [
+            self._stored[cell] + stretch_of_random_order(begin, end, self.sizes.item(cell), seed, epoch, CELLS, cell)
+            for cell, begin, end in self._stretches(index)
+        ]
+        return self._at(places)
+
+    def _at(self, places: Sequence[IntArray]) -> IntArray:
+        return self._rows[np.concatenate(places)].astype(np.int64)
+
+    def _stretches(self, index: int) -> Iterator[tuple[int, int, int]]:
+        """The cells that micro-batch `index` touches, and from where to where in each."""
+        start, end = self.cuts[index : index + 2].tolist()
+        for cell in range(self._first_cells.item(index), self._end_cells.item(index)):
+            begin, size = self._starts.item(cell), self.sizes.item(cell)
+            yield cell, max(start - begin, 0), min(end - begin, size)
 
     def padding_share(self) -> float:
         """Share of the positions on both sides together that hold no token."""
+        # reduceat takes what lies between two neighbours of a list; every second gap is between micro-batches.
+        bounds = np.stack([self._first_cells, self._end_cells], axis=1).ravel()
+        pairs = np.diff(self.cuts)
         real = padded = 0
-        for index in range(len(self)):
-            for lengths in (self.sources[self.positions(index)], self.targets[self.positions(index)]):
-                real += int(lengths.sum())
-                padded += int(lengths.max()) * len(lengths)
+        for lengths in (self.sources, self.targets):
+            real += int(lengths @ self.sizes)
+            # A last bound may be the number of cells, where reduceat wants to find something.
+            padded += int(np.maximum.reduceat(np.append(lengths, 0), bounds)[::2] @ pairs)
         return 1 - real / padded
 
 
@@ -170,8 +199,7 @@ class Batches:
         return MicroBatch(
             number,
             self.order.shuffled_rows(index, self.seed, epoch),
-            # A shuffle within cells leaves the lengths in place.
-            int(self.order.targets[self.order.positions(index)].sum()),
+            int(self.order.target_tokens[index]),
         )
 
     def tensors(self, micro_batch: MicroBatch, device: torch.device) -> tuple[Tensor, Tensor]:
@@ -181,19 +209,19 @@ class Batches:
 
 def tensors(pairs: Pairs, rows: Sequence[int] | IntArray, device: torch.device) -> tuple[Tensor, Tensor]:
     """Padded ids of some pairs: sources end with EOS, targets start with BOS and end with EOS."""
-    source = _padded([pairs.source(int(row)) for row in rows], first=[])
-    target = _padded([pairs.target(int(row)) for row in rows], first=[BOS])
+    sources, targets = pairs.read(rows)
+    source, target = _padded(sources, first=[]), _padded(targets, first=[BOS])
     return source.to(device, non_blocking=True), target.to(device, non_blocking=True)
 
 
-def _padded(sentences: Sequence[npt.NDArray[np.integer]], first: list[int]) -> Tensor:
+def _padded(sentences: EncodedSide, first: list[int]) -> Tensor:
     """One row a sentence: `first`, its ids, EOS, and PAD to the end."""
-    ids = np.full((len(sentences), len(first) + max(map(len, sentences)) + 1), PAD, dtype=np.int64)
+    lengths, longest = sentences.lengths, int(sentences.lengths.max())
+    ids = np.full((len(lengths), len(first) + longest + 1), PAD, dtype=np.int64)
     ids[:, : len(first)] = first
-    for row, sentence in zip(ids, sentences, strict=True):
-        end = len(first) + len(sentence)
-        row[len(first) : end] = sentence
-        row[end] = EOS
+    rest = ids[:, len(first) :]
+    rest[np.arange(longest + 1) < lengths[:, None]] = sentences.ids
+    rest[np.arange(len(lengths)), lengths] = EOS
     return torch.from_numpy(ids)
 
 

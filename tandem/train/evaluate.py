@@ -97,7 +97,7 @@ def split_loss(model: Transformer, corpus: PreparedCorpus, tokens: int, world: W
     order = LengthOrder(pairs, tokens, model.config.max_length)
     nll, count = 0.0, 0
     for index in range(world.rank, len(order), world.size):
-        batch_nll, batch_count = exact_nll(model, *tensors(pairs, order.rows[order.positions(index)], world.device))
+        batch_nll, batch_count = exact_nll(model, *tensors(pairs, order.rows(index), world.device))
         nll, count = nll + batch_nll, count + batch_count
     total_nll, total_count = world.total(nll, count)
     return total_nll / total_count

@@ -134,7 +134,7 @@ class Job:
                 precision=self.config.train.precision,
                 parameters=sum(parameter.numel() for parameter in self.state.model.parameters()),
                 corpus_digest=self.corpus.digest,
-                training_pairs=len(order.rows),
+                training_pairs=order.kept,
                 pairs_left_out=order.left_out,
                 padding_share=order.padding_share(),
                 steps_per_epoch=self.batches.steps_per_epoch,

@@ -13,9 +13,10 @@ from tandem.cluster.probe import Sums, measure_sums
 from tandem.cluster.strategies import Choice, Circumstances, Plan, bucket_shares, choose
 from tandem.cluster.world import World
 from tandem.config import Config
+from tandem.files import write_whole
 from tandem.train.batches import Batches
 from tandem.train.rehearsal import Rehearsal, rehearse
-from tandem.train.run import RunPaths, replace_file
+from tandem.train.run import RunPaths
 from tandem.train.state import TrainState
 
 # Nobody waits gladly for a run to begin: each way of summing and the steps for their time may take so long.
@@ -43,7 +44,7 @@ def plan_exchange(config: Config, world: World, state: TrainState, batches: Batc
     choice = choose(config.exchange, circumstances(config, world, rehearsal, shapes, sums))
     if world.leads:
         kept = {"hosts": hosts, "remembers": remembers, **asdict(choice.plan), "reason": choice.reason}
-        replace_file(run.exchange_file, (json.dumps(kept, indent=2) + "\n").encode())
+        write_whole(run.exchange_file, (json.dumps(kept, indent=2) + "\n").encode())
     return choice
 
 

@@ -103,7 +103,7 @@ class _Timed:
     def part(self, rows: int) -> float:
         """A step of this process with the first rows of one micro-batch and nothing else."""
         cut = self._micro_batch.rows[:rows]
-        tokens = int(self._batches.pairs.target_lengths[cut].sum()) + rows
+        tokens = int(self._batches.pairs.read(cut)[1].lengths.sum()) + rows
         # Every process finds its own share at its own place.
         places = [MicroBatch(0, cut, tokens)] * self._world.size
         start = time.perf_counter()

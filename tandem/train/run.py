@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import fcntl
 import json
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -27,6 +26,7 @@ from tandem.config import Config, differences, dump, load_saved
 from tandem.corpus.prepared import TOKENIZER_FILE, PreparedCorpus
 from tandem.corpus.tokenizer import Tokenizer
 from tandem.errors import TandemError
+from tandem.files import write_whole
 
 CONFIG_FILE = "config.yaml"
 RUN_FILE = "run.json"
@@ -122,17 +122,17 @@ def start(directory: Path, config: Config, corpus: PreparedCorpus, change: bool)
     if (directory / RUN_FILE).is_file():
         return _check_continuation(Run.open(directory), config, corpus, change)
     corpus.verify()
-    replace_file(directory / TOKENIZER_FILE, (corpus.directory / TOKENIZER_FILE).read_bytes())
+    write_whole(directory / TOKENIZER_FILE, (corpus.directory / TOKENIZER_FILE).read_bytes())
     adopt(directory, config)
     facts = {"corpus": str(corpus.directory.resolve()), "corpus_digest": corpus.digest}
     # Written last: a directory with this file has all the others.
-    replace_file(directory / RUN_FILE, (json.dumps(facts, indent=2) + "\n").encode())
+    write_whole(directory / RUN_FILE, (json.dumps(facts, indent=2) + "\n").encode())
     return []
 
 
 def adopt(directory: Path, config: Config) -> None:
     """Make these the settings of the run."""
-    replace_file(directory / CONFIG_FILE, dump(config).encode())
+    write_whole(directory / CONFIG_FILE, dump(config).encode())
 
 
 def _check_continuation(run: Run, config: Config, corpus: PreparedCorpus, change: bool) -> list[str]:
@@ -155,16 +155,6 @@ def _check_continuation(run: Run, config: Config, corpus: PreparedCorpus, change
             "or add --change to go on with the new ones"
         )
     return [str(difference) for difference in changed]
-
-
-def replace_file(path: Path, content: bytes) -> None:
-    """Write a file so that a reader, or a power cut, finds the old or the new one whole."""
-    temporary = path.with_name(f".{path.name}.writing")
-    with temporary.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.rename(path)
 
 
 @contextmanager

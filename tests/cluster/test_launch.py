@@ -183,7 +183,7 @@ def test_another_corpus_on_a_host(
     corpus, other = tmp_path / "corpus", tmp_path / "other"
     shutil.copytree(tiny_corpus.directory, corpus)
     files = {split: (demo_text / f"{split}.en", demo_text / f"{split}.de") for split in ("train", "dev")}
-    prepare(**files, out=other, settings=CorpusConfig(vocab_size=500))
+    prepare(train=[files["train"]], dev=files["dev"], out=other, settings=CorpusConfig(vocab_size=500))
     # A host of the rig has its own view of the file system, in which this changes nothing for the others.
     ssh = wrapped_ssh(rig_ssh, tmp_path, f"mount --bind {other} {corpus};")
     result = launched(rig, ssh, train_arguments(PreparedCorpus.open(corpus), tmp_path / "run"))

@@ -46,3 +46,9 @@ def train(write_pair: WritePair, sentences: Pairs) -> tuple[Path, Path]:
 @pytest.fixture
 def dev(write_pair: WritePair, sentences: Pairs) -> tuple[Path, Path]:
     return write_pair("dev", sentences[5::3])
+
+
+@pytest.fixture
+def many(write_pair: WritePair) -> tuple[Path, Path]:
+    """70,000 pairs, all different: more than one chunk."""
+    return write_pair("many", [(f"the cat sees tree {n}.", f"die Katze sieht Baum {n}.") for n in range(70_000)])

@@ -12,7 +12,8 @@ import pytest
 
 from tandem.config import CorpusConfig
 from tandem.corpus import prepare as module
-from tandem.corpus.prepare import prepare, shuffle
+from tandem.corpus.explain import Example
+from tandem.corpus.prepare import prepare
 from tandem.corpus.prepared import PreparedCorpus
 
 Files = tuple[Path, Path]
@@ -27,17 +28,17 @@ def contents(directory: Path) -> dict[str, bytes]:
     return {str(p.relative_to(directory)): p.read_bytes() for p in directory.rglob("*") if p.is_file()}
 
 
-def test_training_text_is_shuffled_and_nothing_is_lost(train: Files, dev: Files, tmp_path: Path) -> None:
-    corpus = prepare(train=train, dev=dev, out=tmp_path / "corpus", settings=SETTINGS)
-    assert (corpus.facts.source_language, corpus.facts.target_language) == ("en", "de")
+def decoded_pairs(corpus: PreparedCorpus) -> list[tuple[str, ...]]:
+    """The training text as it can be read back from the shards."""
     pairs = corpus.pairs("train")
-    decoded = [
-        tuple(corpus.tokenizer.decode([pairs.source(index).tolist(), pairs.target(index).tolist()]))
-        for index in range(len(pairs))
-    ]
-    given = list(zip(*(path.read_text().splitlines() for path in train), strict=True))
-    assert decoded != given
-    assert sorted(decoded) == sorted(given)
+    sides = [(pairs.source(index).tolist(), pairs.target(index).tolist()) for index in range(len(pairs))]
+    return [tuple(corpus.tokenizer.decode(pair)) for pair in sides]
+
+
+def test_training_text_keeps_its_order_and_nothing_is_lost(train: Files, dev: Files, tmp_path: Path) -> None:
+    corpus = prepare(train=[train], dev=dev, out=tmp_path / "corpus", settings=SETTINGS)
+    assert (corpus.facts.source_language, corpus.facts.target_language) == ("en", "de")
+    assert decoded_pairs(corpus) == list(zip(*(path.read_text().splitlines() for path in train), strict=True))
     assert corpus.tokenizer.vocab_size == corpus.facts.vocabulary.actual == 400
 
 
@@ -45,40 +46,57 @@ def test_dev_and_test_keep_every_line_in_order(train: Files, tmp_path: Path, wri
     long = "word " * 200
     odd = [("", "eins"), ("a\u2028b\x85c", "\x0c"), ("two  spaces ", "\u2581"), (long, ""), ("", ""), ("z", "\ufeffü")]
     dev, test = write_pair("dev", odd), write_pair("test", odd[1:])
-    corpus = prepare(train=train, dev=dev, test=test, out=tmp_path / "corpus", settings=SETTINGS)
+    corpus = prepare(train=[train], dev=dev, test=test, out=tmp_path / "corpus", settings=SETTINGS)
     assert corpus.text("dev") == ([source for source, _ in odd], [target for _, target in odd])
     assert corpus.text("test") == ([source for source, _ in odd[1:]], [target for _, target in odd[1:]])
     pairs = corpus.pairs("dev")
     assert len(pairs) == 6
-    assert pairs.source_lengths[0] == pairs.target_lengths[3] == 0
+    assert len(pairs.source(0)) == len(pairs.target(3)) == 0
     assert pairs.source(1).tolist() == corpus.tokenizer.encode(["a\u2028b\x85c"])[0]
     assert corpus.facts.splits["dev"].dropped == {}
 
 
 def test_facts_of_a_corpus_counted_by_hand(tmp_path: Path, write_pair: WritePair) -> None:
-    pairs = [("a b", "ä"), ("", "x"), ("c", "d e f"), ("g", " "), ("h i", "ö ü"), ("1 2 3", "y")]
+    pairs = [("a b", "ä"), ("", "x"), ("c", "d e f"), ("g", " "), ("h i", "ö ü"), ("1 2 3", "y"), ("h i", "ö ü")]
+    more = [("k", "k"), ("a b", "ä"), ("l", "m" * 10), ("n\0", "o"), ("p  q", "r")]
     train, dev = write_pair("train", pairs), write_pair("dev", [("a", "ä"), ("", "")])
-    settings = CorpusConfig(vocab_size=500, max_words=2, seed=7)
-    corpus = prepare(train=train, dev=dev, out=tmp_path / "corpus", settings=settings)
+    settings = CorpusConfig(vocab_size=500, max_words=2)
+    corpus = prepare(train=[train, write_pair("more", more)], dev=dev, out=tmp_path / "corpus", settings=settings)
     facts = corpus.facts
     split = facts.splits["train"]
-    assert split.dropped == {"empty_side": 2, "too_many_words": 2}
-    # en: 4 + 1 + 2 + 2 + 4 + 6; de: 3 (ä is two bytes) + 2 + 6 + 2 + 6 + 2
-    assert split.source.raw.model_dump() == {"lines": 6, "bytes": 19, "mb": 0.000019}
-    assert split.target.raw.model_dump() == {"lines": 6, "bytes": 21, "mb": 0.000021}
-    assert split.source.cleaned.model_dump() == {"lines": 2, "bytes": 8, "mb": 0.000008}
-    assert split.target.cleaned.model_dump() == {"lines": 2, "bytes": 9, "mb": 0.000009}
-    assert split.source.input.model_dump() == {
+    assert split.dropped == {
+        "long_line": 0,
+        "broken_utf8": 0,
+        "control_characters": 1,
+        "empty_side": 2,
+        "too_many_words": 2,
+        "length_ratio": 1,
+        "copy": 1,
+        "duplicate": 2,
+    }
+    # en: 4 + 1 + 2 + 2 + 4 + 6 + 4, and 2 + 4 + 2 + 3 + 5; de: 3 (ä is two bytes) + 2 + 6 + 2 + 6 + 2 + 6, and ...
+    assert split.source.raw.model_dump() == {"lines": 12, "bytes": 39, "mb": 0.000039, "words": 18}
+    assert split.target.raw.model_dump() == {"lines": 12, "bytes": 47, "mb": 0.000047, "words": 15}
+    # "a b", "h i", "p  q"
+    assert split.source.cleaned.model_dump() == {"lines": 3, "bytes": 13, "mb": 0.000013, "words": 6}
+    assert split.target.cleaned.model_dump() == {"lines": 3, "bytes": 11, "mb": 0.000011, "words": 4}
+    assert [file.name for file in split.target.inputs] == ["train.de", "more.de"]
+    assert split.source.inputs[0].model_dump() == {
         "name": "train.en",
-        "bytes": 19,
+        "bytes": 23,
         "sha256": subprocess.check_output(["sha256sum", train[0]], text=True).split()[0],
+        "lines": 7,
     }
     dev_side = facts.splits["dev"].target
     assert (dev_side.raw.lines, dev_side.raw.bytes, dev_side.cleaned.lines, dev_side.cleaned.bytes) == (2, 4, 2, 4)
     for name, stored in facts.splits.items():
-        assert stored.source.tokens == corpus.pairs(name).source_lengths.sum()
-        assert stored.target.tokens == sum(len(corpus.pairs(name).target(index)) for index in range(2))
+        shards, count = corpus.pairs(name), stored.source.encoded.lines
+        assert stored.source.encoded.tokens == sum(len(shards.source(index)) for index in range(count))
+        assert stored.target.encoded.tokens == sum(len(shards.target(index)) for index in range(count))
+        ids = tmp_path / "corpus" / name / "00000.target.npy"
+        assert stored.target.encoded.bytes == sum(path.stat().st_size for path in ids.parent.glob("*.target.npy"))
     assert facts.settings == settings
+    assert facts.origin is None
     assert facts.vocabulary.requested == 500
     assert facts.vocabulary.actual == corpus.tokenizer.vocab_size < 300
     assert set(facts.files) == set(contents(tmp_path / "corpus")) - {"corpus.json"}
@@ -86,10 +104,10 @@ def test_facts_of_a_corpus_counted_by_hand(tmp_path: Path, write_pair: WritePair
 
 
 def test_windows_files_count_as_they_are_and_come_out_clean(train: Files, dev: Files, tmp_path: Path) -> None:
-    plain = prepare(train=train, dev=dev, out=tmp_path / "plain", settings=SETTINGS)
+    plain = prepare(train=[train], dev=dev, out=tmp_path / "plain", settings=SETTINGS)
     for path in (*train, *dev):
         path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes().replace(b"\n", b"\r\n").removesuffix(b"\r\n"))
-    windows = prepare(train=train, dev=dev, out=tmp_path / "windows", settings=SETTINGS)
+    windows = prepare(train=[train], dev=dev, out=tmp_path / "windows", settings=SETTINGS)
     assert windows.digest == plain.digest
     side = windows.facts.splits["train"].source
     assert side.raw.bytes == train[0].stat().st_size
@@ -97,11 +115,11 @@ def test_windows_files_count_as_they_are_and_come_out_clean(train: Files, dev: F
 
 
 def test_packed_files_give_the_same_corpus(train: Files, dev: Files, tmp_path: Path) -> None:
-    plain = prepare(train=train, dev=dev, out=tmp_path / "plain", settings=SETTINGS)
+    plain = prepare(train=[train], dev=dev, out=tmp_path / "plain", settings=SETTINGS)
     files = (Path(f"{train[0]}.gz"), Path(f"{train[1]}.gz"))
     for path, file in zip(train, files, strict=True):
         file.write_bytes(gzip.compress(path.read_bytes()))
-    packed = prepare(train=files, dev=dev, out=tmp_path / "packed", settings=SETTINGS)
+    packed = prepare(train=[files], dev=dev, out=tmp_path / "packed", settings=SETTINGS)
     assert packed.digest == plain.digest
     assert packed.facts.splits["train"].source.raw == plain.facts.splits["train"].source.raw
     before, after = contents(tmp_path / "plain"), contents(tmp_path / "packed")
@@ -109,28 +127,23 @@ def test_packed_files_give_the_same_corpus(train: Files, dev: Files, tmp_path: P
 
 
 def test_two_runs_give_the_same_bytes_wherever_they_are(train: Files, dev: Files, tmp_path: Path) -> None:
-    prepare(train=train, dev=dev, out=tmp_path / "one", settings=SETTINGS)
+    prepare(train=[train], dev=dev, out=tmp_path / "one", settings=SETTINGS)
     elsewhere = tmp_path / "else" / "where"
     elsewhere.mkdir(parents=True)
     moved = [Path(shutil.copy(path, elsewhere)) for path in (*train, *dev)]
-    prepare(train=(moved[0], moved[1]), dev=(moved[2], moved[3]), out=elsewhere / "two", settings=SETTINGS)
+    prepare(train=[(moved[0], moved[1])], dev=(moved[2], moved[3]), out=elsewhere / "two", settings=SETTINGS)
     assert contents(tmp_path / "one") == contents(elsewhere / "two")
 
 
 def test_the_digest_follows_the_contents(train: Files, dev: Files, tmp_path: Path) -> None:
-    digests = {prepare(train=train, dev=dev, out=tmp_path / "a", settings=SETTINGS).digest}
-    other_seed = CorpusConfig(vocab_size=400, seed=2)
-    digests.add(prepare(train=train, dev=dev, out=tmp_path / "b", settings=other_seed).digest)
-    named = prepare(train=train, dev=dev, out=tmp_path / "c", settings=SETTINGS, languages=("eng", "deu"))
+    digests = {prepare(train=[train], dev=dev, out=tmp_path / "a", settings=SETTINGS).digest}
+    fewer_words = CorpusConfig(vocab_size=400, max_words=4)
+    digests.add(prepare(train=[train], dev=dev, out=tmp_path / "b", settings=fewer_words).digest)
+    named = prepare(train=[train], dev=dev, out=tmp_path / "c", settings=SETTINGS, languages=("eng", "deu"))
     digests.add(named.digest)
     dev[1].write_text(dev[1].read_text().replace("Hund", "Hund!", 1))
-    digests.add(prepare(train=train, dev=dev, out=tmp_path / "d", settings=SETTINGS).digest)
+    digests.add(prepare(train=[train], dev=dev, out=tmp_path / "d", settings=SETTINGS).digest)
     assert len(digests) == 4
-
-
-def test_shuffling_is_fixed_for_ever() -> None:
-    pairs = [(str(number), "") for number in range(10)]
-    assert [source for source, _ in shuffle(pairs, 1)] == list("9247508631")
 
 
 @pytest.mark.parametrize(("pairs", "expected"), [(999_999, 8000), (1_000_000, 32000)])
@@ -139,7 +152,7 @@ def test_the_vocabulary_grows_with_the_corpus(pairs: int, expected: int) -> None
 
 
 def test_the_default_vocabulary_is_recorded(train: Files, dev: Files, tmp_path: Path) -> None:
-    facts = prepare(train=train, dev=dev, out=tmp_path / "corpus", settings=CorpusConfig()).facts
+    facts = prepare(train=[train], dev=dev, out=tmp_path / "corpus", settings=CorpusConfig()).facts
     assert facts.settings.vocab_size is None
     assert facts.vocabulary.requested == 8000
     assert 300 < facts.vocabulary.actual < 1000
@@ -147,15 +160,73 @@ def test_the_default_vocabulary_is_recorded(train: Files, dev: Files, tmp_path: 
 
 def test_progress_starts_at_nothing_and_ends_complete(train: Files, dev: Files, tmp_path: Path) -> None:
     calls: dict[str, list[tuple[int, int | None]]] = {}
-    prepare(
-        train=train,
-        dev=dev,
-        out=tmp_path / "corpus",
-        settings=SETTINGS,
-        progress=lambda stage, done, total: calls.setdefault(stage, []).append((done, total)),
-    )
-    assert list(calls) == ["read dev", "read and clean train", "learn vocabulary", "encode train", "encode dev"]
+
+    def note(stage: str, done: int, total: int | None, unit: str = "") -> None:
+        calls.setdefault(stage, []).append((done, total))
+
+    prepare(train=[train], dev=dev, out=tmp_path / "corpus", settings=SETTINGS, progress=note)
+    assert list(calls) == [
+        "read dev",
+        "read train",
+        "check dev",
+        "check train",
+        "clean train",
+        "find duplicates",
+        "count words",
+        "learn vocabulary",
+        "encode train",
+        "encode dev",
+        "take checksums",
+    ]
     for steps in calls.values():
         assert steps[0][0] == 0
         assert steps[-1][0] == steps[-1][1] != 0
         assert steps == sorted(steps, key=lambda step: step[0])
+
+
+@pytest.mark.slow
+def test_the_number_of_processes_changes_nothing(many: Files, train: Files, dev: Files, tmp_path: Path) -> None:
+    for jobs in (1, 3):
+        corpus = prepare(train=[many, train, many], dev=dev, out=tmp_path / str(jobs), settings=SETTINGS, jobs=jobs)
+        assert corpus.facts.splits["train"].dropped["duplicate"] == 70_000
+    assert contents(tmp_path / "1") == contents(tmp_path / "3")
+    assert len(list((tmp_path / "1" / "train").glob("*.source.npy"))) == 5
+
+
+def test_examples_of_what_was_dropped(train: Files, dev: Files, tmp_path: Path) -> None:
+    heard: dict[str, list[Example]] = {}
+    prepare(
+        train=[train, train],
+        dev=dev,
+        out=tmp_path / "corpus",
+        settings=SETTINGS,
+        examples=2,
+        explained=heard.update,
+    )
+    assert {rule: len(examples) for rule, examples in heard.items() if examples} == {"duplicate": 2}
+
+
+def test_odd_lines_are_dropped_and_counted_and_nothing_shifts(train: Files, dev: Files, tmp_path: Path) -> None:
+    odd = [b"x" * 100_000_000, b"nul \0", b"old mac\r", b"latin \xfc", b"\xef\xbf\xbd", b"   ", b"word " * 81, b"z"]
+    given = list(zip(*(path.read_text().splitlines() for path in train), strict=True))
+    lines = [path.read_bytes().splitlines() for path in train]
+    for number, line in enumerate(odd):
+        # On either side in turn, with an innocent line on the other.
+        place, side = 7 * number + 3, number % 2
+        lines[side].insert(place, line)
+        lines[1 - side].insert(place, b"an innocent line")
+    for path, side_lines in zip(train, lines, strict=True):
+        path.write_bytes(b"\r\n".join(side_lines))
+    corpus = prepare(train=[train], dev=dev, out=tmp_path / "corpus", settings=SETTINGS)
+    facts = corpus.facts.splits["train"]
+    assert facts.dropped == {
+        "long_line": 1,
+        "broken_utf8": 2,
+        "control_characters": 2,
+        "empty_side": 1,
+        "too_many_words": 1,
+        "length_ratio": 1,
+        "copy": 0,
+        "duplicate": 0,
+    }
+    assert decoded_pairs(corpus) == given

@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
+import io
 import re
+from collections import Counter
 from itertools import product
 from pathlib import Path
 
+import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tandem.corpus import tokenizer as module
-from tandem.corpus.tokenizer import BOS, EOS, PAD, SPACE_MARK, UNK, Tokenizer, train_tokenizer
+from tandem.corpus.tokenizer import BOS, EOS, PAD, SPACE_MARK, UNK, Tokenizer, WordEncoder, train_tokenizer
 from tandem.errors import TandemError
 
 _ENGLISH = (("the cat", "a dog", "my friend"), ("sees", "loves", "draws"), ("the tree.", "green shoes.", "tea."))
 _GERMAN = (("die Katze", "ein Hund", "mein Freund"), ("sieht", "liebt", "mag"), ("den Baum.", "grüne Schuhe.", "Tee."))
 TEXT = [" ".join(words) for words in (*product(*_ENGLISH), *product(*_GERMAN))]
+WORDS = Counter(word for sentence in TEXT for word in sentence.split())
 
 
 @pytest.fixture(scope="module")
 def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
-    return train_tokenizer(TEXT, vocab_size=400, model_path=tmp_path_factory.mktemp("model") / "tokenizer.model")
+    return train_tokenizer(WORDS, vocab_size=400, model_path=tmp_path_factory.mktemp("model") / "tokenizer.model")
 
 
 @pytest.mark.parametrize(
@@ -67,13 +71,13 @@ def test_both_languages_share_pieces_and_known_words_are_short(tokenizer: Tokeni
 
 def test_same_text_gives_the_same_bytes_and_no_output(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     for name in ("a", "b"):
-        train_tokenizer(iter(TEXT), vocab_size=400, model_path=tmp_path / name)
+        train_tokenizer(WORDS, vocab_size=400, model_path=tmp_path / name)
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
     assert capfd.readouterr() == ("", "")
 
 
 def test_a_small_text_gives_what_it_can_carry(tmp_path: Path) -> None:
-    tokenizer = train_tokenizer(["ab ab", "ab"], vocab_size=8000, model_path=tmp_path / "m")
+    tokenizer = train_tokenizer({"ab": 3}, vocab_size=8000, model_path=tmp_path / "m")
     # 4 special pieces, 256 bytes, the characters ▁ a b, and merges of "▁ab".
     assert 263 < tokenizer.vocab_size < 270
     assert tokenizer.decode(tokenizer.encode(["ab ba"])) == ["ab ba"]
@@ -81,39 +85,74 @@ def test_a_small_text_gives_what_it_can_carry(tmp_path: Path) -> None:
 
 def test_too_small_a_vocabulary_is_refused_with_the_size_it_needs(tmp_path: Path) -> None:
     with pytest.raises(TandemError, match=r"vocab_size 100 is too small: .*set it to more than \d{3}$") as caught:
-        train_tokenizer(TEXT, vocab_size=100, model_path=tmp_path / "m")
+        train_tokenizer(WORDS, vocab_size=100, model_path=tmp_path / "m")
     needed = int(str(caught.value).split()[-1])
-    assert train_tokenizer(TEXT, vocab_size=needed + 1, model_path=tmp_path / "m").vocab_size == needed + 1
+    assert train_tokenizer(WORDS, vocab_size=needed + 1, model_path=tmp_path / "m").vocab_size == needed + 1
 
 
-def test_text_without_usable_sentences_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(TandemError, match="no sentence of at most 4192 bytes"):
-        train_tokenizer(["x" * 5000], vocab_size=400, model_path=tmp_path / "m")
+def test_text_without_usable_words_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(TandemError, match="no word of at most 4192 bytes"):
+        train_tokenizer({"x" * 5000: 1}, vocab_size=400, model_path=tmp_path / "m")
 
 
-def test_only_a_sample_of_a_large_text_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_MOST_SENTENCES", 4)
-    sentences = iter([*TEXT[:4], "never read"])
-    train_tokenizer(sentences, vocab_size=300, model_path=tmp_path / "m")
-    assert next(sentences) == "never read"
+def test_words_give_the_pieces_that_sentences_give(tmp_path: Path) -> None:
+    from sentencepiece import SentencePieceProcessor, SentencePieceTrainer
+
+    model = io.BytesIO()
+    SentencePieceTrainer.train(
+        sentence_iterator=iter(TEXT),
+        model_writer=model,
+        model_type="bpe",
+        vocab_size=400,
+        byte_fallback=True,
+        character_coverage=1.0,
+        normalization_rule_name="identity",
+        pad_id=PAD,
+        unk_id=UNK,
+        bos_id=BOS,
+        eos_id=EOS,
+        minloglevel=2,
+    )
+    reference = SentencePieceProcessor(model_proto=model.getvalue())
+    backwards = train_tokenizer(dict(reversed(WORDS.items())), vocab_size=400, model_path=tmp_path / "m")
+    assert backwards.encode(TEXT) == reference.encode(TEXT)
+
+
+@given(st.text(st.characters(codec="utf-8")))
+@example("two  spaces, and one at the end ")
+@example(f" {SPACE_MARK}the{SPACE_MARK} cat")
+@example("a\tb\xa0c\u3000d\0e")
+def test_word_by_word_is_as_the_whole_sentence(tokenizer: Tokenizer, text: str) -> None:
+    encoder = WordEncoder(tokenizer)
+    for _ in range(2):  # the second time from memory
+        pieces, words = encoder.encode(text)
+        assert np.frombuffer(pieces, encoder.dtype).tolist() == tokenizer.encode([text])[0]
+        assert words == len(text.split())
+
+
+def test_a_full_memory_changes_nothing(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_REMEMBERED_WORDS", 3)
+    encoder = WordEncoder(tokenizer)
+    for sentence, ids in zip(TEXT, tokenizer.encode(TEXT), strict=True):
+        assert np.frombuffer(encoder.encode(sentence)[0], encoder.dtype).tolist() == ids
 
 
 def test_characters_get_pieces_unless_they_are_strays_or_too_many() -> None:
     coverage = module._character_coverage
-    assert coverage(TEXT, 8000) == 1.0
-    assert coverage(["a" * 999] * 2000, 8000) == 1.0
+    assert coverage(WORDS, 8000) == 1.0
+    assert coverage({"a" * 999: 2000}, 8000) == 1.0
     # One stray in two million characters is left to the bytes; three are not.
-    assert coverage(["a" * 999] * 2000 + ["é"], 8000) == pytest.approx(1 - 1 / 2_000_002, abs=1e-9)
-    assert coverage(["a" * 999] * 2000 + ["ééé"], 8000) == 1.0
+    assert coverage({"a" * 999: 2000, "é": 1}, 8000) == pytest.approx(1 - 1 / 2_000_002, abs=1e-9)
+    assert coverage({"a" * 999: 2000, "é": 3}, 8000) == 1.0
     # 4000 characters in 4000 pieces: half of them, though never less than SentencePiece allows.
-    many = ["".join(map(chr, range(0x4E00, 0x4E00 + 4000)))]
-    assert coverage(many, 4000) == 0.98
-    assert coverage([*many, many[0][:2000] * 200], 4000) == pytest.approx(1 - 2000 / 404_002)
+    many = "".join(map(chr, range(0x4E00, 0x4E00 + 4000)))
+    assert coverage({many: 1}, 4000) == 0.98
+    assert coverage({many: 1, many[:2000]: 200}, 4000) == pytest.approx(1 - 2000 / 404_201)
 
 
 def test_stray_characters_become_bytes(tmp_path: Path) -> None:
-    text = TEXT * 1000 + ["é"]
-    tokenizer = train_tokenizer(text, vocab_size=400, model_path=tmp_path / "m")
+    words = {word: 1000 * count for word, count in WORDS.items()} | {"é": 1}
+    tokenizer = train_tokenizer(words, vocab_size=400, model_path=tmp_path / "m")
     assert len(tokenizer.encode(["é"])[0]) >= 2
     assert len(tokenizer.encode(["ü"])[0]) <= 2
     assert tokenizer.decode(tokenizer.encode(["é"])) == ["é"]
@@ -123,7 +162,7 @@ def test_stray_characters_become_bytes(tmp_path: Path) -> None:
 def test_a_missing_or_damaged_model_is_refused(tmp_path: Path, content: bytes | str | None) -> None:
     path = tmp_path / "tokenizer.model"
     if content == "cut":
-        train_tokenizer(TEXT, vocab_size=400, model_path=path)
+        train_tokenizer(WORDS, vocab_size=400, model_path=path)
         path.write_bytes(path.read_bytes()[:-1000])
     elif isinstance(content, bytes):
         path.write_bytes(content)

@@ -304,7 +304,7 @@ def test_corpora_that_differ_are_refused_with_the_host_named(
     tiny_corpus: PreparedCorpus, demo_text: Path, tmp_path: Path
 ) -> None:
     files = (demo_text / "dev.en", demo_text / "dev.de")
-    other = prepare(train=files, dev=files, out=tmp_path / "other", settings=CorpusConfig(vocab_size=400))
+    other = prepare(train=[files], dev=files, out=tmp_path / "other", settings=CorpusConfig(vocab_size=400))
     runs = (tmp_path / "first", tmp_path / "second")
     ended = train_on_hosts([tiny_corpus, other], runs, TWO_HOSTS, *WAYS["bf16"])
     assert [process.returncode for process in ended] == [2, 2]

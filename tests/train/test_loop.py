@@ -203,7 +203,7 @@ class TestContinuation:
         from tandem.corpus.prepare import prepare
 
         files = (demo_text / "dev.en", demo_text / "dev.de")
-        other = prepare(train=files, dev=files, out=tmp_path / "other", settings=CorpusConfig(vocab_size=400))
+        other = prepare(train=[files], dev=files, out=tmp_path / "other", settings=CorpusConfig(vocab_size=400))
         with pytest.raises(TandemError, match=r"another corpus than .*other; choose another --run"):
             train(tiny_config(*self.settings()), other, run)
 

@@ -12,9 +12,11 @@ def answer_training_set(run: RunRecord, findings: Findings) -> Answer:
     evidence: Evidence = {}
     confidence: Confidence = "none"
     for text in run.texts:
-        for name in ("raw_lines", "raw_bytes", "cleaned_lines", "cleaned_bytes"):
+        for name in ("raw_lines", "raw_bytes", "cleaned_lines", "cleaned_bytes", "tokens"):
             if getattr(text, name) is not None:
                 evidence[f"{text.language}_{name}"] = getattr(text, name)
+        if text.files:
+            evidence[f"{text.language}_files"] = list(text.files)
     known = [_text_words(text) for text in run.texts if text.cleaned_bytes is not None or text.raw_bytes is not None]
     if known:
         verdict, confidence, said = "known", "high", "; ".join(known)
@@ -43,9 +45,8 @@ def _text_words(text: Text) -> str:
         None if count is None or lines is None else f"{lines:,} lines, {size(count)}"
         for lines, count in ((text.raw_lines, text.raw_bytes), (text.cleaned_lines, text.cleaned_bytes))
     )
-    if raw and cleaned:
-        return f"{text.language}: {raw} raw, {cleaned} cleaned"
-    return f"{text.language}: {raw or cleaned}"
+    known = f"{raw} raw, {cleaned} cleaned" if raw and cleaned else raw or cleaned
+    return f"{text.language}: {known}" + (f", {text.tokens:,} tokens" if text.tokens is not None else "")
 
 
 def answer_checkpoint_files(run: RunRecord, findings: Findings) -> Answer:

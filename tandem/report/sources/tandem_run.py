@@ -297,6 +297,8 @@ def _texts(directory: Path, problems: list[str]) -> tuple[Text, ...]:
             raw_bytes=side.raw.bytes,
             cleaned_lines=side.cleaned.lines,
             cleaned_bytes=side.cleaned.bytes,
+            tokens=side.encoded.tokens,
+            files=tuple(f"{file.name} (sha256 {file.sha256[:12]})" for file in side.inputs),
         )
         for language, side in ((facts.source_language, train.source), (facts.target_language, train.target))
     )

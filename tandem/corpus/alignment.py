@@ -1,0 +1,208 @@
+"""Finds where one side of a corpus is shifted by some lines, so that line N no longer translates line N.
+
+Translations resemble each other: they are about as long, end in the same mark, and share names, numbers and the
+beginnings of related words. In windows of consecutive pairs every source line is compared with its own target line
+and with the target lines before and after it. One comparison says next to nothing, and none says much in a text
+sorted by length; over hundreds of lines a shift gives itself away.
+
+The measure of it is *evidence*, for every shift on its own: the sum of d - d^2/2, where d says by how much more a
+source line resembles the shifted target line than its own. Where there is no shift, d is as likely to be above zero as
+equally far below, or less likely; were the lines independent, evidence above h anywhere would then have a chance of
+less than exp(-h) times the number of windows and shifts, whatever the languages. Neighbours are not quite independent,
+so the bound is set for a chance that leaves much room: the sound corpora at hand stay below zero, not just below it.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from unicodedata import normalize
+
+import numpy as np
+import numpy.typing as npt
+
+from tandem.config import Section
+from tandem.corpus.clean import text_of
+from tandem.corpus.text import RawLine
+
+RawPair = tuple[RawLine, RawLine]
+Floats = npt.NDArray[np.float64]
+
+MOST_SHIFT = 5
+"""Lines by which a side may be shifted and still be found."""
+SHIFTS = tuple(shift for shift in range(-MOST_SHIFT, MOST_SHIFT + 1) if shift)
+
+# The thirtieth part of a full chunk, which costs a tenth of cleaning it; a chunk of up to 2,048 lines, so every small
+# corpus, is looked at from end to end.
+_WINDOW_PAIRS = 64
+_WINDOWS_OF_CHUNK = 32
+
+_SOUND_ACCUSED = 1e-9
+"""The chance that a sound corpus is accused; next to nothing, for it would be refused again at every attempt."""
+# One window alone may lie in a few dozen lines that an aligner got wrong, which every crawled corpus has.
+_FEWEST_WINDOWS = 2
+
+# Scripts written without spaces (Thai to Lao, Khmer, kana, Han) give characters, others words; numbers are cut into
+# threes, as "1,000" and "1000" mean the same.
+_TOKEN = re.compile(r"[\u0e00-\u0eff\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff]|\d{1,3}|[^\W\d_]+")
+# Related words begin alike and end as their grammars want; of 3, 4 and all letters, 3 told English-German shifts best.
+_STEM = 3
+# Nobody needs more of a line to see what it resembles.
+_MOST_CHARACTERS = 1000
+# Lengths this much apart (a factor of e) are no translation; further apart they cannot be less of one.
+_FARTHEST = 1.0
+# Keeps a letter more or less from counting in lines of a word or two.
+_SHORT = 4
+# What two sides have in common with a resemblance of 1 is then weighed about as likelihoods would weigh it: lengths
+# and words tell a shift of captions equally well, the final mark half as well.
+_MARK_WEIGHT = 0.5
+# Closing quotes and brackets hide the mark that ends a sentence.
+_CLOSERS = " \t\xa0\"'()[]\xab\xbb\u2018\u2019\u201c\u201d\u201e\u300d\u300f\uff09"
+# The Chinese, Hindi and Arabic marks; wide ones and the ellipsis become plain ones by normalisation.
+_MARKS = {mark: mark for mark in ".?!:"} | {"\u3002": ".", "\u0964": ".", "\u061f": "?"}
+_MARK_NUMBERS = {mark: float(number) for number, mark in enumerate(sorted(set(_MARKS.values())), start=1)}
+_NO_MARK = 0.0
+
+
+class Window(Section):
+    """What some consecutive pairs say about each shift."""
+
+    first_line: int
+    """Line numbers count from 1."""
+    last_line: int
+    evidence: tuple[float, ...]
+    """For each of SHIFTS in turn: above zero speaks for it, below against it."""
+
+
+@dataclass(frozen=True)
+class Shift:
+    """A stretch of a corpus in which line N of the source translates line N + lines of the target."""
+
+    first_line: int
+    last_line: int
+    lines: int
+    reaches_end: bool
+    """Nothing after the stretch was seen to be in order again."""
+
+
+def windows_of_chunk(pairs: Iterable[RawPair], first_line: int) -> list[Window]:
+    """Look at windows evenly spread over consecutive pairs, of which the first is line `first_line`."""
+    lines = list(pairs)
+    step = max(_WINDOW_PAIRS, len(lines) // _WINDOWS_OF_CHUNK)
+    starts = range(0, max(0, len(lines) - 2 * MOST_SHIFT), step)
+    return [look(lines[start : start + _WINDOW_PAIRS + 2 * MOST_SHIFT], first_line + start) for start in starts]
+
+
+def look(lines: Sequence[RawPair], first_line: int) -> Window:
+    """Compare each source line, but the first and last few, with the target lines around its own."""
+    sides = [[(text_of(pair[side]) or "")[:_MOST_CHARACTERS] for pair in lines] for side in (0, 1)]
+    likeness = _shared_words(*sides) + _closeness(*sides) + _same_marks(*sides)
+    gain = likeness - likeness[:, MOST_SHIFT : MOST_SHIFT + 1]
+    # An empty or unreadable line resembles others of its kind, whatever it translates: what it is part of says nothing.
+    has_source, has_target = _around(*(np.array([float(bool(line.strip())) for line in side]) for side in sides))
+    gain *= has_source * has_target * has_target[:, MOST_SHIFT : MOST_SHIFT + 1]
+    evidence = (gain - gain**2 / 2).sum(axis=0)
+    return Window(
+        first_line=first_line,
+        last_line=first_line + len(lines) - 1,
+        evidence=tuple(float(evidence[shift + MOST_SHIFT]) for shift in SHIFTS),
+    )
+
+
+def find_shift(windows: Sequence[Window]) -> Shift | None:
+    """The first stretch of windows, in the order of their lines, whose evidence for a shift is beyond chance."""
+    enough = math.log(max(1, len(windows)) * len(SHIFTS) / _SOUND_ACCUSED)
+    stretches = [
+        (*_best_stretch([window.evidence[column] for window in windows]), lines) for column, lines in enumerate(SHIFTS)
+    ]
+    found: list[tuple[int, int, int]] = []
+    # Where long and short lines take turns, every second wrong shift beats having none: the right one beats it more.
+    for evidence, first, last, lines in sorted(stretches, reverse=True):
+        if evidence > enough and all(first + last < 2 * start or 2 * end < first + last for start, end, _ in found):
+            found.append((first, last, lines))
+    if not found:
+        return None
+    # Mending the first shift also moves the lines after it, so that is the one to tell of.
+    first, last, lines = min(found)
+    end = last == len(windows) - 1
+    return Shift(windows[first].first_line, windows[last].last_line, lines, reaches_end=end)
+
+
+def describe(shift: Shift, source: Path, target: Path) -> str:
+    """One line for the user: which lines do not belong together, and what to do."""
+    extra, short = (target, source) if shift.lines > 0 else (source, target)
+    count = abs(shift.lines)
+    stretch = f"from about line {shift.first_line} on"
+    if not shift.reaches_end:
+        stretch = f"from about line {shift.first_line} to {shift.last_line}"
+    missing = "a line is" if count == 1 else f"{count} lines are"
+    return (
+        f"{source} and {target} are out of step: {stretch}, line N of the first translates line N{shift.lines:+d} of "
+        f"the second; before that {missing} missing in {short} or too many in {extra}: mend it, or get both files anew"
+    )
+
+
+def _around(source: Floats, target: Floats) -> tuple[Floats, Floats]:
+    """Per source line, but the first and last few, and shift: what belongs to it, and to the target line there."""
+    inner = np.arange(MOST_SHIFT, len(source) - MOST_SHIFT)
+    return source[inner][:, None], target[inner[:, None] + np.arange(-MOST_SHIFT, MOST_SHIFT + 1)]
+
+
+def _shared_words(sources: Sequence[str], targets: Sequence[str]) -> Floats:
+    """How much of the telling words each two lines share, from 0 to 1; a word on every line tells nothing."""
+    source_words, target_words = _words(sources), _words(targets)
+    common = sorted(set().union(*source_words) & set().union(*target_words))
+    column = {word: number for number, word in enumerate(common)}
+    source_has, target_has = _presence(source_words, column), _presence(target_words, column)
+    weight = np.log(2 * len(sources) / (source_has.sum(axis=0) + target_has.sum(axis=0)))
+    # One more than they have, so that a single common word shared by short lines is not yet full likeness.
+    source_total, target_total = _around(source_has @ weight + 1, target_has @ weight + 1)
+    own, others = _around(source_has * weight, target_has)
+    # Not a product of matrices: that would wake the threads of a linear algebra library in every worker.
+    shared: Floats = np.einsum("isw,isw->is", np.broadcast_to(own, others.shape), others)
+    return shared / np.sqrt(source_total * target_total)
+
+
+def _words(lines: Sequence[str]) -> list[set[str]]:
+    return [{word[:_STEM] for word in _TOKEN.findall(line.lower())} for line in lines]
+
+
+def _presence(lines: Sequence[set[str]], column: Mapping[str, int]) -> Floats:
+    """One row a line, one column a word: 1 where the line has it."""
+    has = np.zeros((len(lines), len(column)))
+    for row, words in enumerate(lines):
+        has[row, [column[word] for word in words if word in column]] = 1
+    return has
+
+
+def _closeness(sources: Sequence[str], targets: Sequence[str]) -> Floats:
+    """How near each two lines are in length, from -1 to 0, when one language as a whole is wordier."""
+    lengths = [np.log([len(line) + _SHORT for line in side]) for side in (sources, targets)]
+    source, target = _around(*(length - np.median(length) for length in lengths))
+    return -np.minimum(np.abs(source - target), _FARTHEST)
+
+
+def _same_marks(sources: Sequence[str], targets: Sequence[str]) -> Floats:
+    """Whether each two lines end in the same mark, or both in none."""
+    source, target = _around(*(np.array([_final_mark(line) for line in side]) for side in (sources, targets)))
+    return np.where(source == target, _MARK_WEIGHT, 0.0)
+
+
+def _final_mark(line: str) -> float:
+    last = normalize("NFKC", line.rstrip(_CLOSERS)[-1:])[-1:]
+    return _MARK_NUMBERS[_MARKS[last]] if last in _MARKS else _NO_MARK
+
+
+def _best_stretch(gains: Sequence[float]) -> tuple[float, int, int]:
+    """The largest sum of at least a few neighbours, and the first and last of them."""
+    sums = np.concatenate(([0.0], np.cumsum(gains)))
+    best = (-math.inf, 0, 0)
+    lowest = 0
+    for end in range(_FEWEST_WINDOWS, len(sums)):
+        start = end - _FEWEST_WINDOWS
+        lowest = start if sums[start] < sums[lowest] else lowest
+        best = max(best, (float(sums[end] - sums[lowest]), lowest, end - 1))
+    return best

@@ -1,0 +1,63 @@
+"""Puts what the stages of a prepare found together as the facts of corpus.json."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tandem.corpus.encode import EncodedChunk, SideAmount
+from tandem.corpus.inputs import Split
+from tandem.corpus.prepared import Amount, EncodedAmount, InputFacts, SideFacts, SplitFacts
+from tandem.corpus.scan import ScannedText
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a split."""
+
+    split: Split
+    chunks: Sequence[EncodedChunk]
+    dropped: dict[str, int]
+    raw_words: tuple[int, int] | None
+    """Words of each side before cleaning, where there was a cleaning."""
+
+
+def split_facts(outcome: Outcome, directory: Path) -> SplitFacts:
+    """What corpus.json says of a split, whose shards are in `directory`."""
+    pairs = sum(chunk.pairs for chunk in outcome.chunks)
+    sources = _side_facts(
+        [pair.source for pair in outcome.split.pairs],
+        [chunk.source for chunk in outcome.chunks],
+        outcome.raw_words[0] if outcome.raw_words else None,
+        pairs,
+        sum(path.stat().st_size for path in directory.glob("*.source.npy")),
+    )
+    targets = _side_facts(
+        [pair.target for pair in outcome.split.pairs],
+        [chunk.target for chunk in outcome.chunks],
+        outcome.raw_words[1] if outcome.raw_words else None,
+        pairs,
+        sum(path.stat().st_size for path in directory.glob("*.target.npy")),
+    )
+    return SplitFacts(dropped=outcome.dropped, source=sources, target=targets)
+
+
+def _side_facts(
+    texts: Sequence[ScannedText], amounts: Sequence[SideAmount], raw_words: int | None, pairs: int, stored: int
+) -> SideFacts:
+    words = sum(amount.words for amount in amounts)
+    return SideFacts(
+        inputs=[
+            InputFacts(name=text.name, bytes=text.file_bytes, sha256=text.sha256, lines=text.lines) for text in texts
+        ],
+        raw=Amount.of(
+            sum(text.lines for text in texts),
+            sum(text.bytes for text in texts),
+            words if raw_words is None else raw_words,
+        ),
+        cleaned=Amount.of(pairs, sum(amount.bytes for amount in amounts), words),
+        encoded=EncodedAmount(
+            lines=pairs, bytes=stored, mb=stored / 1e6, tokens=sum(amount.tokens for amount in amounts)
+        ),
+    )

@@ -1,0 +1,56 @@
+"""Duplicates are found wherever they stand, and only they."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tandem.corpus import duplicates as module
+from tandem.corpus.duplicates import Digests, find_duplicates, in_chunk, portions
+
+Lines = list[tuple[str, str] | None]
+
+
+def found_in(directory: Path, chunks: list[Lines]) -> list[list[int]]:
+    """The lines of each chunk that are duplicates; None stands for a line that was dropped before."""
+    files = []
+    for number, lines in enumerate(chunks):
+        digests = Digests()
+        for line, pair in enumerate(lines):
+            if pair is not None:
+                digests.add(line, *pair)
+        files.append(directory / f"{number}.npy")
+        digests.write(files[-1])
+    pairs = sum(pair is not None for lines in chunks for pair in lines)
+    tasks = portions(files, pairs, lambda number: directory / f"found-{number}.npy")
+    found = [np.load(find_duplicates(task)) for task in tasks]
+    return [sorted(in_chunk(found, number).tolist()) for number in range(len(chunks))]
+
+
+@given(
+    st.lists(st.lists(st.none() | st.tuples(st.sampled_from("abc"), st.sampled_from("abc")), max_size=8), min_size=1),
+    st.integers(1, 12),
+)
+def test_the_first_of_equal_pairs_is_no_duplicate(
+    tmp_path_factory: pytest.TempPathFactory, chunks: list[Lines], at_once: int
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "_AT_ONCE", at_once)
+        found = found_in(tmp_path_factory.mktemp("digests"), chunks)
+    seen: set[tuple[str, str]] = set()
+    for lines, duplicates in zip(chunks, found, strict=True):
+        expected = []
+        for number, pair in enumerate(lines):
+            if pair in seen:
+                expected.append(number)
+            elif pair is not None:
+                seen.add(pair)
+        assert duplicates == expected
+
+
+def test_the_border_between_the_sides_counts(tmp_path: Path) -> None:
+    assert found_in(tmp_path, [[("ab", "c"), ("a", "bc"), ("ab", "c")]]) == [[2]]

@@ -1,0 +1,182 @@
+"""A prepare that was stopped goes on where it stopped, and ends with the same bytes."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from tandem.config import CorpusConfig
+from tandem.corpus.prepare import prepare
+from tandem.errors import TandemError
+
+Files = tuple[Path, Path]
+
+SETTINGS = CorpusConfig(vocab_size=400)
+CHUNK = 1 << 16
+
+# Prepares, tells where each stage begins, and kills itself, with the processes it has started, in one of them.
+PROGRAM = """
+import json, os, signal, sys
+from pathlib import Path
+from tandem.config import CorpusConfig
+from tandem.corpus.prepare import prepare
+
+def watch(stage, done, total, unit=""):
+    begun.setdefault(stage, done)
+    if [stage, done] == fatal or fatal == [stage, None]:
+        print(json.dumps(begun), flush=True)
+        os.killpg(0, signal.SIGKILL)
+
+if __name__ == "__main__":
+    begun, fatal = {}, json.loads(sys.argv[1])
+    paths = [Path(name) for name in sys.argv[2:]]
+    texts = dict(train=[(paths[0], paths[1])], dev=(paths[2], paths[3]))
+    prepare(**texts, out=paths[4], settings=CorpusConfig(vocab_size=400), jobs=2, progress=watch)
+    print(json.dumps(begun), flush=True)
+"""
+
+
+def contents(directory: Path) -> dict[str, bytes]:
+    """Every file under a directory, hidden ones too."""
+    return {str(p.relative_to(directory)): p.read_bytes() for p in directory.rglob("*") if p.is_file()}
+
+
+@pytest.fixture
+def packed(many: Files) -> Files:
+    """Many pairs, gzipped: these are unpacked beside the corpus first."""
+    source, target = (path.with_name(f"{path.name}.gz") for path in many)
+    source.write_bytes(gzip.compress(many[0].read_bytes()))
+    target.write_bytes(gzip.compress(many[1].read_bytes()))
+    return source, target
+
+
+@pytest.mark.slow
+def test_killed_in_every_stage_it_ends_with_the_same_bytes(tmp_path: Path, packed: Files, dev: Files) -> None:
+    script = tmp_path / "program.py"
+    script.write_text(PROGRAM)
+    out = tmp_path / "corpus"
+
+    def begun(fatal: tuple[str, int | None]) -> dict[str, int]:
+        command = [sys.executable, str(script), json.dumps(fatal), *map(str, (*packed, *dev, out))]
+        ended = subprocess.run(command, stdout=subprocess.PIPE, text=True, start_new_session=True, timeout=120)
+        assert ended.returncode == (0 if fatal[0] == "never" else -signal.SIGKILL)
+        found: dict[str, int] = json.loads(ended.stdout)
+        return found
+
+    assert "read train" in begun(("read train", None))
+    assert begun(("clean train", CHUNK))["clean train"] == 0
+    assert not out.exists()
+    stages = begun(("find duplicates", 0))
+    assert "read train" not in stages
+    assert stages["clean train"] == CHUNK
+    assert begun(("learn vocabulary", 0))["clean train"] == 70_000
+    assert begun(("encode train", CHUNK))["encode train"] == 0
+    stages = begun(("take checksums", 3))
+    assert "learn vocabulary" not in stages
+    assert stages["encode train"] == CHUNK
+    assert begun(("never", None))["encode train"] == 70_000
+    assert not (tmp_path / ".corpus.partial").exists()
+    prepare(train=[packed], dev=dev, out=tmp_path / "alone", settings=SETTINGS)
+    assert contents(out) == contents(tmp_path / "alone")
+
+
+def test_other_settings_or_texts_begin_anew(tmp_path: Path, train: Files, dev: Files) -> None:
+    out = tmp_path / "corpus"
+
+    def interrupt(stage: str, done: int, total: int | None, unit: str = "") -> None:
+        if stage == "learn vocabulary":
+            raise KeyboardInterrupt
+
+    def stop(settings: CorpusConfig) -> None:
+        with pytest.raises(KeyboardInterrupt):
+            prepare(train=[train], dev=dev, out=out, settings=settings, progress=interrupt)
+        assert (tmp_path / ".corpus.partial").is_dir()
+
+    stop(CorpusConfig(vocab_size=400, max_words=4))
+    stop(SETTINGS)
+    train[0].write_text(train[0].read_text().replace("cat", "fox"))
+    (tmp_path / ".corpus.partial" / "built" / "stray").write_text("x")
+    prepare(train=[train], dev=dev, out=out, settings=SETTINGS)
+    prepare(train=[train], dev=dev, out=tmp_path / "alone", settings=SETTINGS)
+    assert contents(out) == contents(tmp_path / "alone")
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A real file system with room for the corpus of `packed` and little else."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", disk], capture_output=True).returncode:
+        pytest.skip("mounting a small file system needs root")
+    yield disk
+    subprocess.run(["umount", "--lazy", disk], check=True)
+
+
+def fill(disk: Path) -> Path:
+    """Take all the room there is."""
+    filler = disk / "filler"
+    with filler.open("wb", buffering=0) as file, suppress(OSError):
+        while True:
+            file.write(bytes(4096))
+    return filler
+
+
+@pytest.mark.slow
+def test_a_full_disk_in_any_stage(tmp_path: Path, small_disk: Path, packed: Files, dev: Files) -> None:
+    out, filler = small_disk / "corpus", small_disk / "filler"
+    for fatal in (
+        "read dev",
+        "read train",
+        "clean train",
+        "find duplicates",
+        "learn vocabulary",
+        "encode train",
+        "encode dev",
+        "take checksums",
+    ):
+
+        def watch(stage: str, done: int, total: int | None, unit: str = "", fatal: str = fatal) -> None:
+            if stage == fatal and not filler.exists():
+                fill(small_disk)
+
+        with pytest.raises(TandemError) as caught:
+            prepare(train=[packed], dev=dev, out=out, settings=SETTINGS, jobs=1, progress=watch)
+        assert str(caught.value) == (
+            f"{out}: not finished (No space left on device); mend that and run the same command again, "
+            f"which goes on where it stopped, or remove {small_disk / '.corpus.partial'}"
+        ), fatal
+        assert not out.exists()
+        filler.unlink()
+    prepare(train=[packed], dev=dev, out=out, settings=SETTINGS)
+    prepare(train=[packed], dev=dev, out=tmp_path / "alone", settings=SETTINGS)
+    assert contents(out) == contents(tmp_path / "alone")
+
+
+@pytest.mark.slow
+def test_a_full_disk_and_a_killed_worker_are_told_through_processes(
+    tmp_path: Path, small_disk: Path, packed: Files, dev: Files
+) -> None:
+    filler, out = fill(small_disk), small_disk / "corpus"
+    with filler.open("r+b") as file:
+        file.truncate(filler.stat().st_size - (5 << 20))  # for what is unpacked, but not for what is cleaned
+    with pytest.raises(TandemError, match=r"corpus: not finished \(No space left on device\)"):
+        prepare(train=[packed], dev=dev, out=out, settings=SETTINGS, jobs=2)
+
+    def kill(stage: str, done: int, total: int | None, unit: str = "") -> None:
+        if stage == "encode train":
+            for child in Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read_text().split():
+                if b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes():
+                    os.kill(int(child), signal.SIGKILL)
+
+    with pytest.raises(TandemError, match=r"not finished \(a working process was ended; .*fewer --jobs\)"):
+        prepare(train=[packed], dev=dev, out=tmp_path / "corpus", settings=SETTINGS, jobs=2, progress=kill)
+    prepare(train=[packed], dev=dev, out=tmp_path / "corpus", settings=SETTINGS, jobs=2)
