@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -11,8 +12,9 @@ import numpy as np
 from tandem.config import Section
 from tandem.corpus.scan import Chunk
 from tandem.corpus.shards import EncodedSide, write_shard
-from tandem.corpus.tokenizer import Tokenizer, WordEncoder
-from tandem.corpus.verdicts import kept_lines
+from tandem.corpus.tokenizer import Tokenizer
+from tandem.corpus.verdicts import batches, kept_lines
+from tandem.corpus.wordwise import WordwiseEncoder
 
 
 @dataclass(frozen=True)
@@ -51,38 +53,38 @@ def encode_chunk(task: EncodingTask) -> EncodedChunk:
     """Write the shard of a chunk."""
     encoder = _encoder(task.tokenizer)
     source, target = _Side(encoder), _Side(encoder)
-    for source_line, target_line in kept_lines(task.chunk, task.verdicts):
-        source.add(source_line)
-        target.add(target_line)
+    for some in batches(kept_lines(task.chunk, task.verdicts)):
+        source.add([line for line, _ in some])
+        target.add([line for _, line in some])
     write_shard(task.directory, task.chunk.number, source.encoded(), target.encoded())
-    return EncodedChunk(pairs=len(source.sentences), source=source.amount(), target=target.amount())
+    return EncodedChunk(pairs=source.sentences, source=source.amount(), target=target.amount())
 
 
 @lru_cache(maxsize=1)
-def _encoder(path: Path) -> WordEncoder:
+def _encoder(path: Path) -> WordwiseEncoder:
     # Kept from chunk to chunk: what it remembers of words is what makes it fast.
-    return WordEncoder(Tokenizer.load(path))
+    return WordwiseEncoder(Tokenizer.load(path))
 
 
 class _Side:
     """One language of a shard in the making."""
 
-    def __init__(self, encoder: WordEncoder) -> None:
+    def __init__(self, encoder: WordwiseEncoder) -> None:
         self._encoder = encoder
-        self.sentences: list[bytes] = []
-        self._bytes = self._words = 0
+        self._parts = [EncodedSide(np.empty(0, encoder.dtype), np.empty(0, np.int64))]
+        self._bytes = self._words = self.sentences = 0
 
-    def add(self, line: bytes) -> None:
-        sentence, words = self._encoder.encode(line.decode())
-        self.sentences.append(sentence)
-        self._bytes += len(line) + 1
-        self._words += words
+    def add(self, lines: Sequence[bytes]) -> None:
+        encoded = self._encoder.encode([line.decode() for line in lines])
+        self._parts.append(encoded.side)
+        self.sentences += len(lines)
+        self._bytes += sum(map(len, lines)) + len(lines)
+        self._words += encoded.words
 
     def encoded(self) -> EncodedSide:
-        size = self._encoder.dtype.itemsize
-        lengths = np.array([len(sentence) // size for sentence in self.sentences], dtype=np.int64)
-        return EncodedSide(np.frombuffer(b"".join(self.sentences), dtype=self._encoder.dtype), lengths)
+        ids = np.concatenate([part.ids for part in self._parts])
+        return EncodedSide(ids, np.concatenate([part.lengths for part in self._parts]))
 
     def amount(self) -> SideAmount:
-        size = self._encoder.dtype.itemsize
-        return SideAmount(bytes=self._bytes, words=self._words, tokens=sum(map(len, self.sentences)) // size)
+        tokens = sum(len(part.ids) for part in self._parts)
+        return SideAmount(bytes=self._bytes, words=self._words, tokens=tokens)

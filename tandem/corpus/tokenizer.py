@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import io
 import re
-import struct
 from collections.abc import Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 
 import numpy as np
 
-from tandem.corpus.shards import id_dtype
 from tandem.errors import TandemError
 from tandem.files import write_whole
 
@@ -21,10 +19,6 @@ SPACE_MARK = "\u2581"
 """SentencePiece writes a space as this character inside pieces; in a text it is the one that comes back as a space."""
 
 _UNSPOKEN = frozenset((PAD, BOS, EOS))
-
-# Words that an encoder remembers, about 100 MB of them. The frequent ones come early, and the thirtieth of a text
-# that is still unknown then is not worth more memory.
-_REMEMBERED_WORDS = 1 << 19
 
 
 class Tokenizer:
@@ -60,14 +54,9 @@ class Tokenizer:
         """Number of pieces, the four special ones and the 256 bytes among them."""
         return int(self._pieces.get_piece_size())
 
-    def encode(self, sentences: Sequence[str]) -> list[list[int]]:
-        """Piece numbers of each sentence, without BOS and EOS, worked out on all cores."""
-        encoded: list[list[int]] = self._pieces.encode(list(sentences), num_threads=-1)
-        return encoded
-
-    def encode_one(self, sentence: str) -> list[int]:
-        """Piece numbers of one sentence, without BOS and EOS."""
-        encoded: list[int] = self._pieces.encode(sentence)
+    def encode(self, sentences: Sequence[str], threads: int = -1) -> list[list[int]]:
+        """Piece numbers of each sentence, without BOS and EOS, worked out on all cores or by some threads."""
+        encoded: list[list[int]] = self._pieces.encode(list(sentences), num_threads=threads)
         return encoded
 
     def decode(self, ids: Sequence[Sequence[int]]) -> list[str]:
@@ -77,46 +66,6 @@ class Tokenizer:
         spoken = [[int(piece) for piece in sentence if piece not in _UNSPOKEN] for sentence in ids]
         decoded: list[str] = self._pieces.decode(spoken)
         return decoded
-
-
-class WordEncoder:
-    """Encodes many sentences of the same languages: every word is worked out once.
-
-    No piece reaches across a space, so a sentence's pieces are those of its words one after the other. Looking words
-    up is several times faster than merging their characters again.
-    """
-
-    def __init__(self, tokenizer: Tokenizer) -> None:
-        self.dtype = id_dtype(tokenizer.vocab_size)
-        self._words = _Words(tokenizer, self.dtype.char)
-        self._known = self._words.__getitem__
-
-    def encode(self, sentence: str) -> tuple[bytes, int]:
-        """Piece numbers of a sentence, without BOS and EOS, as the bytes of an array; and how many words it has."""
-        # Beyond printable characters, and with its own space mark, SentencePiece may see spaces that we do not.
-        if not sentence.isprintable() or SPACE_MARK in sentence:
-            return self._words.pieces(sentence), len(sentence.split())
-        words = sentence.split(" ")
-        return b"".join(map(self._known, words)), len(words) - words.count("")
-
-
-class _Words(dict[str, bytes]):
-    """The pieces of words that came up, as bytes."""
-
-    def __init__(self, tokenizer: Tokenizer, kind: str) -> None:
-        super().__init__({"": b""})  # between two spaces
-        self._tokenizer = tokenizer
-        self._kind = kind
-
-    def __missing__(self, word: str) -> bytes:
-        found = self.pieces(word)
-        if len(self) < _REMEMBERED_WORDS:
-            self[word] = found
-        return found
-
-    def pieces(self, text: str) -> bytes:
-        ids = self._tokenizer.encode_one(text)
-        return struct.pack(f"<{len(ids)}{self._kind}", *ids)
 
 
 def train_tokenizer(words: Mapping[str, int], *, vocab_size: int, model_path: Path) -> Tokenizer:

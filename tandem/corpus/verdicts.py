@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import repeat
@@ -18,6 +18,10 @@ from tandem.corpus.duplicates import Digests, in_chunk
 from tandem.corpus.scan import Chunk
 
 Verdicts = NDArray[np.uint8]
+
+# Bytes of text worked on at once: enough that whole-array work pays, little enough that what it makes of them, some
+# twenty times as much, does not count.
+_BATCH = 1 << 23
 
 
 @dataclass(frozen=True)
@@ -80,6 +84,20 @@ def with_duplicates(verdicts: Verdicts, chunk: int, duplicates: Sequence[NDArray
     marked = verdicts.copy()
     marked[in_chunk(duplicates, chunk)] = name
     return marked
+
+
+def batches(lines: Iterable[tuple[bytes, bytes]]) -> Iterator[list[tuple[bytes, bytes]]]:
+    """Pairs of lines in lists of a few megabytes, to be worked on as one."""
+    some: list[tuple[bytes, bytes]] = []
+    room = _BATCH
+    for pair in lines:
+        some.append(pair)
+        room -= len(pair[0]) + len(pair[1])
+        if room < 0:
+            yield some
+            some, room = [], _BATCH
+    if some:
+        yield some
 
 
 def kept_lines(chunk: Chunk, verdicts: Path | None) -> Iterator[tuple[bytes, bytes]]:

@@ -9,7 +9,8 @@ from itertools import islice
 from pathlib import Path
 
 from tandem.corpus.scan import Chunk
-from tandem.corpus.verdicts import kept_lines
+from tandem.corpus.verdicts import batches, kept_lines
+from tandem.corpus.wordwise import word_counts
 
 SAMPLE_PAIRS = 250_000
 """Pairs that the vocabulary is learnt from, at most. The rarest of 32,000 merges is still seen some dozen times in
@@ -49,8 +50,9 @@ def worth_learning_from(words: Counter[str], stride: int) -> Mapping[str, int]:
 def count_chunk(task: CountingTask) -> Counter[str]:
     """How often each word occurs in both languages of the sample; only a space divides words, as in the tokenizer."""
     counts: Counter[str] = Counter()
-    for lines in islice(kept_lines(task.chunk, task.verdicts), task.first, None, task.stride):
-        counts.update(b" ".join(lines).decode().split(" "))
+    sample = islice(kept_lines(task.chunk, task.verdicts), task.first, None, task.stride)
+    for some in batches(sample):
+        counts.update(word_counts([line.decode() for pair in some for line in pair]))
     del counts[""]
     # The tokenizer is told words and counts with a tab between.
     for word in [word for word in counts if "\t" in word]:

@@ -8,13 +8,12 @@ from collections import Counter
 from itertools import product
 from pathlib import Path
 
-import numpy as np
 import pytest
-from hypothesis import example, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tandem.corpus import tokenizer as module
-from tandem.corpus.tokenizer import BOS, EOS, PAD, SPACE_MARK, UNK, Tokenizer, WordEncoder, train_tokenizer
+from tandem.corpus.tokenizer import BOS, EOS, PAD, SPACE_MARK, UNK, Tokenizer, train_tokenizer
 from tandem.errors import TandemError
 
 _ENGLISH = (("the cat", "a dog", "my friend"), ("sees", "loves", "draws"), ("the tree.", "green shoes.", "tea."))
@@ -116,25 +115,6 @@ def test_words_give_the_pieces_that_sentences_give(tmp_path: Path) -> None:
     reference = SentencePieceProcessor(model_proto=model.getvalue())
     backwards = train_tokenizer(dict(reversed(WORDS.items())), vocab_size=400, model_path=tmp_path / "m")
     assert backwards.encode(TEXT) == reference.encode(TEXT)
-
-
-@given(st.text(st.characters(codec="utf-8")))
-@example("two  spaces, and one at the end ")
-@example(f" {SPACE_MARK}the{SPACE_MARK} cat")
-@example("a\tb\xa0c\u3000d\0e")
-def test_word_by_word_is_as_the_whole_sentence(tokenizer: Tokenizer, text: str) -> None:
-    encoder = WordEncoder(tokenizer)
-    for _ in range(2):  # the second time from memory
-        pieces, words = encoder.encode(text)
-        assert np.frombuffer(pieces, encoder.dtype).tolist() == tokenizer.encode([text])[0]
-        assert words == len(text.split())
-
-
-def test_a_full_memory_changes_nothing(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_REMEMBERED_WORDS", 3)
-    encoder = WordEncoder(tokenizer)
-    for sentence, ids in zip(TEXT, tokenizer.encode(TEXT), strict=True):
-        assert np.frombuffer(encoder.encode(sentence)[0], encoder.dtype).tolist() == ids
 
 
 def test_characters_get_pieces_unless_they_are_strays_or_too_many() -> None:
