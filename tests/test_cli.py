@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -60,8 +61,59 @@ def test_prepare(run_tandem: Tandem, demo_text: Path, tmp_path: Path) -> None:
     assert "--overwrite" in err
     code, out, _ = run_tandem("prepare", *files, "--out", tmp_path / "corpus", "--overwrite", "corpus.vocab_size=500")
     assert code == 0
-    assert "400 lines" in out
+    assert re.search(r"train en +400 +0\.\d\d +400 ", out), out
     assert "500 pieces" in out
+
+
+def test_prepare_from_a_description(run_tandem: Tandem, demo_text: Path, tmp_path: Path) -> None:
+    names = [f"{split}.{language}" for split in ("train", "dev") for language in ("en", "de")]
+    described = {
+        "source": "en",
+        "target": "de",
+        "files": {name: {"path": str(demo_text / name)} for name in names},
+        "train": [{"source": {"file": "train.en"}, "target": {"file": "train.de"}}],
+        "dev": {"source": {"file": "dev.en"}, "target": {"file": "dev.de"}},
+    }
+    description = tmp_path / "mine.yaml"
+    description.write_text(yaml.safe_dump(described))
+    command = ["prepare", "--from", description, "--cache", tmp_path / "cache", "corpus.vocab_size=600", "--json"]
+    code, out, _ = run_tandem(*command, "--out", tmp_path / "described")
+    assert code == 0
+    facts = json.loads(out)
+    assert facts["origin"] == str(description)
+    assert [file["name"] for file in facts["splits"]["train"]["source"]["inputs"]] == ["train.en"]
+    pair = ("--train", demo_text / "train.en", demo_text / "train.de")
+    dev = ("--dev", demo_text / "dev.en", demo_text / "dev.de")
+    code, out, _ = run_tandem("prepare", *pair, *pair, *dev, "--out", tmp_path / "twice", "--explain", 2, "--json")
+    assert code == 0
+    facts = json.loads(out)
+    assert facts["splits"]["train"]["dropped"]["duplicate"] == 400
+    assert [example["line"] for example in facts["examples"]["duplicate"]] == [101, 301]
+    code, out, _ = run_tandem("prepare", *pair, *pair, *dev, "--out", tmp_path / "twice", "--explain", 1, "--overwrite")
+    assert code == 0
+    assert "an equal pair came before" in out
+
+
+def test_prepare_without_text(run_tandem: Tandem, tmp_path: Path) -> None:
+    for arguments, said in (
+        ((), "--train is missing"),
+        (("--train", "a.en", "a.de"), "--dev is missing"),
+        (("--from", "wmt16-en-de", "--train", "a.en", "a.de"), "leave out --train"),
+        (("--from", "nothing"), "neither a corpus that Tandem knows"),
+    ):
+        code, out, err = run_tandem("prepare", *arguments, "--out", tmp_path / "corpus")
+        assert (code, out, err.count("\n")) == (2, "", 1)
+        assert said in err
+
+
+def test_corpora(run_tandem: Tandem) -> None:
+    code, out, _ = run_tandem("corpora")
+    assert code == 0
+    assert "wmt16-en-de" in out
+    assert "1,651 MB" in out
+    code, out, _ = run_tandem("corpora", "--json")
+    assert code == 0
+    assert set(json.loads(out)) == {"wmt16-en-de", "multi30k-en-de", "tatoeba-en-de"}
 
 
 def test_train_as_a_program_reads_it(run_tandem: Tandem, tiny_corpus: PreparedCorpus, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from tandem.errors import TandemError
 
 @pytest.fixture
 def corpus(train: tuple[Path, Path], dev: tuple[Path, Path], tmp_path: Path) -> PreparedCorpus:
-    return prepare(train=train, dev=dev, out=tmp_path / "corpus", settings=CorpusConfig(vocab_size=400))
+    return prepare(train=[train], dev=dev, out=tmp_path / "corpus", settings=CorpusConfig(vocab_size=400))
 
 
 def test_what_was_prepared_is_opened(corpus: PreparedCorpus) -> None:
@@ -86,11 +86,11 @@ def _set(key: str, value: object) -> Callable[[str], str]:
         (lambda text: "", r"corpus\.json: damaged"),
         (lambda text: "[]", r"corpus\.json: damaged \(not an object\)"),
         (
-            _set("format", 2),
-            r"corpus\.json: format 2, but this version of Tandem reads format 1; make the corpus again",
+            _set("format", 3),
+            r"corpus\.json: format 3, but this version of Tandem reads format 2; make the corpus again",
         ),
         (_set("surprise", 1), r"corpus\.json: damaged \(surprise: "),
-        (_set("splits.dev.source.tokens", "many"), r"corpus\.json: damaged \(splits\.dev\.source\.tokens: "),
+        (_set("splits.dev.source.encoded.tokens", "many"), r"corpus\.json: damaged \(splits\.dev\.source\.encoded\.tokens: "),
         (_set("vocabulary.actual", 399), r"tokenizer\.model: 400 pieces, but corpus\.json says 399"),
     ],
 )
