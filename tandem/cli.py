@@ -20,6 +20,10 @@ from tandem.errors import SaidElsewhereError, TandemError
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from tandem.config import CorpusConfig
+    from tandem.corpus.choice import Wishes
+    from tandem.corpus.explain import Example
+    from tandem.corpus.prepared import PreparedCorpus
     from tandem.train.run import Run
 
 app = typer.Typer(
@@ -131,46 +135,57 @@ def prepare(
     as_json: AsJson = False,
 ) -> None:
     """Turn parallel text into a prepared corpus; started again after a stop, it goes on."""
-    from tandem.config import Config, load, load_overrides
-    from tandem.corpus.choice import known_texts, named_texts
-    from tandem.corpus.explain import Example, explain_lines
-    from tandem.corpus.prepare import prepare as prepare_corpus
-    from tandem.corpus.summary import summary_lines
-    from tandem.monitor.stages import shown_stages
+    from tandem.config import load, load_overrides
+    from tandem.corpus.choice import Wishes
 
-    config: Config = load(preset, overrides or []) if preset else load_overrides(overrides or [])
-    examples: dict[str, Sequence[Example]] = {}
-    with shown_stages(_console(stderr=True)) as progress:
-        if corpus is None:
-            texts = named_texts(train or [], dev, test, languages)
-        elif train or dev or test or languages:
-            raise TandemError("--from: the corpus has its own texts; leave out --train, --dev, --test and --languages")
-        else:
-            texts = known_texts(corpus, cache, offline, progress)
-        prepared = prepare_corpus(
-            train=texts.train,
-            dev=texts.dev,
-            test=texts.test,
-            out=out,
-            settings=config.corpus,
-            languages=texts.languages,
-            origin=corpus,
-            origins=texts.origins,
-            overwrite=overwrite,
-            jobs=jobs,
-            examples=explain,
-            explained=examples.update,
-            progress=progress,
-        )
+    settings = (load(preset, overrides or []) if preset else load_overrides(overrides or [])).corpus
+    wishes = Wishes(corpus, train or [], dev, test, languages, cache, offline)
+    try:
+        prepared, examples = _prepare(wishes, settings, out, overwrite=overwrite, jobs=jobs, examples=explain)
+    except KeyboardInterrupt:
+        print("tandem: stopped; the same command goes on where it stopped", file=sys.stderr)
+        raise typer.Exit(STOPPED) from None
     if as_json:
         facts = prepared.facts.model_dump(mode="json")
         if explain:
             facts["examples"] = {rule: [pair.model_dump() for pair in dropped] for rule, dropped in examples.items()}
         _print_json(facts)
     else:
+        from tandem.corpus.explain import explain_lines
+        from tandem.corpus.summary import summary_lines
+
         print("\n".join(summary_lines(prepared)))
         for line in explain_lines(examples, _console(stderr=False).width):
             print(line)
+
+
+def _prepare(
+    wishes: Wishes, settings: CorpusConfig, out: Path, *, overwrite: bool, jobs: int | None, examples: int
+) -> tuple[PreparedCorpus, dict[str, Sequence[Example]]]:
+    """Prepare with progress; the corpus, and examples of what was dropped."""
+    from tandem.corpus.choice import choose_texts
+    from tandem.corpus.prepare import prepare as prepare_corpus
+    from tandem.monitor.stages import shown_stages
+
+    dropped: dict[str, Sequence[Example]] = {}
+    with shown_stages(_console(stderr=True)) as progress:
+        texts = choose_texts(wishes, progress)
+        prepared = prepare_corpus(
+            train=texts.train,
+            dev=texts.dev,
+            test=texts.test,
+            out=out,
+            settings=settings,
+            languages=texts.languages,
+            origin=texts.origin,
+            origins=texts.origins,
+            overwrite=overwrite,
+            jobs=jobs,
+            examples=examples,
+            explained=dropped.update,
+            progress=progress,
+        )
+    return prepared, dropped
 
 
 @app.command()

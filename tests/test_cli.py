@@ -80,7 +80,7 @@ def test_prepare_from_a_description(run_tandem: Tandem, demo_text: Path, tmp_pat
     code, out, _ = run_tandem(*command, "--out", tmp_path / "described")
     assert code == 0
     facts = json.loads(out)
-    assert facts["origin"] == str(description)
+    assert facts["origin"] == "mine"
     assert [file["name"] for file in facts["splits"]["train"]["source"]["inputs"]] == ["train.en"]
     pair = ("--train", demo_text / "train.en", demo_text / "train.de")
     dev = ("--dev", demo_text / "dev.en", demo_text / "dev.de")
@@ -99,6 +99,7 @@ def test_prepare_without_text(run_tandem: Tandem, tmp_path: Path) -> None:
         ((), "--train is missing"),
         (("--train", "a.en", "a.de"), "--dev is missing"),
         (("--from", "wmt16-en-de", "--train", "a.en", "a.de"), "leave out --train"),
+        (("--offline", "there"), "name it with --from"),
         (("--from", "nothing"), "neither a corpus that Tandem knows"),
     ):
         code, out, err = run_tandem("prepare", *arguments, "--out", tmp_path / "corpus")

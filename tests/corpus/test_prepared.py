@@ -90,7 +90,10 @@ def _set(key: str, value: object) -> Callable[[str], str]:
             r"corpus\.json: format 3, but this version of Tandem reads format 2; make the corpus again",
         ),
         (_set("surprise", 1), r"corpus\.json: damaged \(surprise: "),
-        (_set("splits.dev.source.encoded.tokens", "many"), r"corpus\.json: damaged \(splits\.dev\.source\.encoded\.tokens: "),
+        (
+            _set("splits.dev.source.encoded.tokens", "many"),
+            r"corpus\.json: damaged \(splits\.dev\.source\.encoded\.tokens: ",
+        ),
         (_set("vocabulary.actual", 399), r"tokenizer\.model: 400 pieces, but corpus\.json says 399"),
     ],
 )
