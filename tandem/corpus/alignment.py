@@ -26,7 +26,7 @@ import numpy.typing as npt
 
 from tandem.config import Section
 from tandem.corpus.clean import text_of
-from tandem.corpus.text import RawLine
+from tandem.corpus.text import Pair, RawLine
 
 RawPair = tuple[RawLine, RawLine]
 Floats = npt.NDArray[np.float64]
@@ -39,6 +39,11 @@ SHIFTS = tuple(shift for shift in range(-MOST_SHIFT, MOST_SHIFT + 1) if shift)
 # corpus, is looked at from end to end.
 _WINDOW_PAIRS = 64
 _WINDOWS_OF_CHUNK = 32
+
+# Lines from which on it must show that they belong together. In sound text, sorted or not, the sum of what they have
+# more in common than strangers is then some twenty times its standard error; in unrelated text it is about one.
+_ENOUGH_LINES = 500
+_CLEARLY = 4.0
 
 _SOUND_ACCUSED = 1e-9
 """The chance that a sound corpus is accused; next to nothing, for it would be refused again at every attempt."""
@@ -75,6 +80,8 @@ class Window(Section):
     last_line: int
     evidence: tuple[float, ...]
     """For each of SHIFTS in turn: above zero speaks for it, below against it."""
+    nearness: tuple[float, float, int] = (0.0, 0.0, 0)
+    """By how much more source lines resemble their own target line than one far away: sum, sum of squares, number."""
 
 
 @dataclass(frozen=True)
@@ -88,18 +95,33 @@ class Shift:
     """Nothing after the stretch was seen to be in order again."""
 
 
-def windows_of_chunk(pairs: Iterable[RawPair], first_line: int) -> list[Window]:
-    """Look at windows evenly spread over consecutive pairs, of which the first is line `first_line`."""
-    lines = list(pairs)
-    step = max(_WINDOW_PAIRS, len(lines) // _WINDOWS_OF_CHUNK)
-    starts = range(0, max(0, len(lines) - 2 * MOST_SHIFT), step)
-    return [look(lines[start : start + _WINDOW_PAIRS + 2 * MOST_SHIFT], first_line + start) for start in starts]
+def windows_of_chunk(pairs: Iterable[RawPair], count: int, first_line: int) -> list[Window]:
+    """Look at windows evenly spread over `count` consecutive pairs, of which the first is line `first_line`."""
+    step = max(_WINDOW_PAIRS, count // _WINDOWS_OF_CHUNK)
+    size = _WINDOW_PAIRS + 2 * MOST_SHIFT
+    # Only the lines of windows are kept, and no more of each than is looked at.
+    lines = {
+        number: (_seen(source), _seen(target))
+        for number, (source, target) in enumerate(pairs)
+        if number % step < size or step < size
+    }
+    starts = range(0, max(0, count - 2 * MOST_SHIFT), step)
+    windows = [[lines[number] for number in range(start, min(start + size, count))] for start in starts]
+    half = len(windows) // 2
+    return [
+        look(window, first_line + start, windows[number - half] if half and number % 2 else None)
+        for number, (start, window) in enumerate(zip(starts, windows, strict=True))
+    ]
 
 
-def look(lines: Sequence[RawPair], first_line: int) -> Window:
-    """Compare each source line, but the first and last few, with the target lines around its own."""
-    sides = [[(text_of(pair[side]) or "")[:_MOST_CHARACTERS] for pair in lines] for side in (0, 1)]
-    likeness = _shared_words(*sides) + _closeness(*sides) + _same_marks(*sides)
+def _seen(line: RawLine) -> str:
+    return (text_of(line) or "")[:_MOST_CHARACTERS]
+
+
+def look(lines: Sequence[Pair], first_line: int, far: Sequence[Pair] | None = None) -> Window:
+    """Compare each source line, but the first and last few, with the target lines around its own, and with far ones."""
+    sides = [[pair[side] for pair in lines] for side in (0, 1)]
+    likeness = _likeness(*sides)
     gain = likeness - likeness[:, MOST_SHIFT : MOST_SHIFT + 1]
     # An empty or unreadable line resembles others of its kind, whatever it translates: what it is part of says nothing.
     has_source, has_target = _around(*(np.array([float(bool(line.strip())) for line in side]) for side in sides))
@@ -109,7 +131,25 @@ def look(lines: Sequence[RawPair], first_line: int) -> Window:
         first_line=first_line,
         last_line=first_line + len(lines) - 1,
         evidence=tuple(float(evidence[shift + MOST_SHIFT]) for shift in SHIFTS),
+        nearness=_nearness(sides[0], likeness, far) if far and len(far) == len(lines) else (0.0, 0.0, 0),
     )
+
+
+def _nearness(sources: Sequence[str], likeness: Floats, far: Sequence[Pair]) -> tuple[float, float, int]:
+    more = likeness[:, MOST_SHIFT] - _likeness(sources, [target for _, target in far])[:, MOST_SHIFT]
+    return float(more.sum()), float((more**2).sum()), len(more)
+
+
+def _likeness(sources: Sequence[str], targets: Sequence[str]) -> Floats:
+    return _shared_words(sources, targets) + _closeness(sources, targets) + _same_marks(sources, targets)
+
+
+def are_unrelated(windows: Sequence[Window]) -> bool:
+    """Whether lines resemble their own partners no more than others far away, though there were enough to see it."""
+    total = sum(window.nearness[0] for window in windows)
+    squares = sum(window.nearness[1] for window in windows)
+    lines = sum(window.nearness[2] for window in windows)
+    return lines >= _ENOUGH_LINES and squares > 0 and total < _CLEARLY * math.sqrt(squares)
 
 
 def find_shift(windows: Sequence[Window]) -> Shift | None:

@@ -49,6 +49,8 @@ class Wanted:
     urls: tuple[str, ...]
     bytes: int | None = None
     sha256: str | None = None
+    folder: str = ""
+    """Directory to keep it in, below the one for all files."""
 
 
 class Known(Protocol):
@@ -176,6 +178,7 @@ class _Download:
 
     def __init__(self, wanted: Wanted, directory: Path, line: Line) -> None:
         self.wanted = wanted
+        directory = directory / wanted.folder
         self.place = directory / wanted.name
         self._part = directory / f"{wanted.name}.part"
         self._note = directory / f"{wanted.name}.part.json"
@@ -190,6 +193,7 @@ class _Download:
             # Looked at before the lock is taken: a directory with all files may be read-only.
             if self._is_here():
                 return
+            self.place.parent.mkdir(parents=True, exist_ok=True)
             with alone(self._lock, self._waiting, self._line.pause):
                 if not self._is_here():
                     self._fetch()

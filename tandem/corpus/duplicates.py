@@ -24,22 +24,22 @@ _AT_ONCE = 1 << 20
 
 
 class Digests:
-    """The digests of a chunk's pairs, in the making."""
+    """The digests of a chunk's different pairs, in the making."""
 
     def __init__(self) -> None:
-        self._digests: list[bytes] = []
-        self._lines: list[int] = []
+        self._lines: dict[bytes, int] = {}
 
-    def add(self, line: int, source: str, target: str) -> None:
+    def add(self, line: int, source: str, target: str) -> bool:
+        """Note the pair of a line; False if the chunk had it before."""
         # A line has no newline inside, so no two different pairs look alike.
-        self._digests.append(hashlib.blake2b(f"{source}\n{target}".encode(), digest_size=16).digest())
-        self._lines.append(line)
+        digest = hashlib.blake2b(f"{source}\n{target}".encode(), digest_size=16).digest()
+        return self._lines.setdefault(digest, line) == line
 
     def write(self, path: Path) -> None:
         """Write them sorted, so that a part of them lies together."""
-        digests = np.frombuffer(b"".join(self._digests), dtype=_DIGEST)
+        digests = np.frombuffer(b"".join(self._lines), dtype=_DIGEST)
         entries = np.zeros(len(digests), dtype=_ENTRY)
-        entries["high"], entries["low"], entries["line"] = digests["high"], digests["low"], self._lines
+        entries["high"], entries["low"], entries["line"] = digests["high"], digests["low"], [*self._lines.values()]
         write_array(path, entries[np.argsort(entries["high"], kind="stable")])
 
 

@@ -51,7 +51,7 @@ class EncodedChunk(Section):
 
 def encode_chunk(task: EncodingTask) -> EncodedChunk:
     """Write the shard of a chunk."""
-    encoder = _encoder(task.tokenizer)
+    encoder = _encoder(task.tokenizer.read_bytes())
     source, target = _Side(encoder), _Side(encoder)
     for some in batches(kept_lines(task.chunk, task.verdicts)):
         source.add([line for line, _ in some])
@@ -61,9 +61,10 @@ def encode_chunk(task: EncodingTask) -> EncodedChunk:
 
 
 @lru_cache(maxsize=1)
-def _encoder(path: Path) -> WordwiseEncoder:
-    # Kept from chunk to chunk: what it remembers of words is what makes it fast.
-    return WordwiseEncoder(Tokenizer.load(path))
+def _encoder(model: bytes) -> WordwiseEncoder:
+    # Kept from chunk to chunk: what it remembers of words is what makes it fast. Not by the model's path, at which the
+    # next corpus may have another.
+    return WordwiseEncoder(Tokenizer(model))
 
 
 class _Side:

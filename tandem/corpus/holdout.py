@@ -1,4 +1,4 @@
-"""Takes pairs out of the training text to measure with, so that no sentence is on two sides."""
+"""Takes pairs out of the training text to measure with, so that no source sentence is on two sides."""
 
 from __future__ import annotations
 

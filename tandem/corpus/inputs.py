@@ -10,7 +10,7 @@ from pathlib import Path
 from threading import Lock
 
 from tandem.config import CorpusConfig, Section
-from tandem.corpus.alignment import Window, describe, find_shift, windows_of_chunk
+from tandem.corpus.alignment import Window, are_unrelated, describe, find_shift, windows_of_chunk
 from tandem.corpus.clean import text_of
 from tandem.corpus.languages import Vocabularies
 from tandem.corpus.progress import Progress
@@ -25,6 +25,8 @@ Inputs = Mapping[str, Sequence[Files]]
 
 # A sample of a language, in lines: enough for the words that tell it from another, a moment's work.
 _SAMPLE_LINES = 10_000
+# Of each line: nobody's sentence is longer, and lines of a megabyte would fill the memory.
+_SAMPLE_CHARACTERS = 1000
 
 
 @dataclass(frozen=True)
@@ -62,13 +64,20 @@ def check_files(inputs: Inputs) -> None:
                 )
 
 
-def states(inputs: Inputs) -> list[list[str | int]]:
-    """What would change if a file were changed or replaced; no two pipes are alike."""
-    found: list[list[str | int]] = []
+def states(inputs: Inputs) -> dict[str, list[int]]:
+    """What would change if a file were changed or replaced, which not even a restored date can hide."""
+    found = {}
     for path in (path for pairs in inputs.values() for files in pairs for path in files):
         state = path.stat()
-        found.append([str(path.resolve()), state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns])
+        found[str(path)] = [state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns]
     return found
+
+
+def check_unchanged(inputs: Inputs, before: Mapping[str, list[int]]) -> None:
+    """Refuse a file that was changed while it was being read; a pipe changes by being read."""
+    for name, state in states(inputs).items():
+        if Path(name).is_file() and state != before[name]:
+            raise TandemError(f"{name}: was changed while it was being read; start again")
 
 
 def read_split(name: str, files: Sequence[Files], origins: Mapping[Path, str], work: Work, progress: Progress) -> Split:
@@ -120,12 +129,17 @@ def check_alignment(split: Split, settings: CorpusConfig, workers: Workers, prog
                 f"{source} has {pair.source.lines} lines but {target} has {pair.target.lines}; line N of one must "
                 f"translate line N of the other: {where or f'check after line {pair.lines}'}"
             )
+        if where is None and are_unrelated(windows[number]):
+            where = (
+                f"{source} and {target} do not look like translations of each other: line N of one has no more in "
+                "common with line N of the other than with any; check that they belong together"
+            )
         if where:
             raise TandemError(f"{where}; corpus.check_alignment=false takes them as they are")
 
 
 def _look_at_chunk(chunk: Chunk) -> list[Window]:
-    return windows_of_chunk(chunk.raw_pairs(), chunk.index * CHUNK_LINES + 1)
+    return windows_of_chunk(chunk.raw_pairs(), chunk.lines, chunk.index * CHUNK_LINES + 1)
 
 
 def check_held_out(split: Split) -> None:
@@ -140,8 +154,9 @@ def check_held_out(split: Split) -> None:
 
 def check_languages(splits: Sequence[Split], train: Split) -> None:
     """Refuse splits whose languages are clearly swapped against those of the training text."""
-    vocabularies = Vocabularies(train.files[0], _sample(train))
-    for split in splits:
+    first, *others = (Split(train.name, [files], [pair]) for files, pair in zip(train.files, train.pairs, strict=True))
+    vocabularies = Vocabularies(first.files[0], _sample(first))
+    for split in (*others, *splits):
         vocabularies.check_not_swapped(split.name, split.files[0], _sample(split))
 
 
@@ -150,4 +165,8 @@ def _sample(split: Split) -> list[Pair]:
     each = -(-_SAMPLE_LINES // len(split.chunks))
     raw = (pair for chunk in split.chunks for pair in raw_pairs(chunk.pair, chunk.index, each))
     texts = ((text_of(source), text_of(target)) for source, target in raw)
-    return [(source, target) for source, target in texts if source is not None and target is not None]
+    return [
+        (source[:_SAMPLE_CHARACTERS], target[:_SAMPLE_CHARACTERS])
+        for source, target in texts
+        if source is not None and target is not None
+    ]

@@ -18,7 +18,7 @@ from tandem.corpus.holdout import Share, Undivided, hold_out
 from tandem.corpus.progress import Progress, unwatched
 from tandem.corpus.testsets import SacrebleuSet, find_test_set
 from tandem.corpus.text import Files
-from tandem.corpus.unpack import unpack
+from tandem.corpus.unpack import MissingMemberError, unpack
 from tandem.errors import TandemError
 from tandem.files import write_whole
 
@@ -51,9 +51,9 @@ def obtain(
 ) -> Obtained:
     """The texts of a corpus: as unpacked before, or from its archives, which are fetched or taken from `offline`.
 
-    Archives are kept in `cache`/archives and texts in `cache`/text, each in a directory of the corpus' name and a
-    digest of what it holds: an entry that changed never meets the files of the old one. Once the text is whole, the
-    archives are not needed any more.
+    Archives are kept in `cache`/archives, each in a directory of its checksum or its urls, so that entries share them;
+    texts in `cache`/text in a directory of the corpus' name and a digest of what it holds, so that an entry that
+    changed never meets the texts of the old one. Once the text is whole, the archives are not needed any more.
     """
     test_sets = {
         split: find_test_set(found.sacrebleu, entry.source, entry.target)
@@ -61,7 +61,7 @@ def obtain(
         if found.sacrebleu
     }
     text = cache / "text" / f"{name}-{_digest(entry, 'source', 'target', 'files', 'train', 'dev', 'test')}"
-    downloads = cache / "archives" / f"{name}-{_digest(entry, 'files')}"
+    downloads = cache / "archives"
 
     def waiting(over: bool) -> None:
         progress("wait for another process that unpacks the same", int(over), 1 if over else None)
@@ -98,6 +98,10 @@ def _obtained(entry: Entry, text: Path) -> Obtained:
 
 
 # Where the text lies, and whether it is whole.
+
+
+def _folder(what: str) -> str:
+    return hashlib.sha256(what.encode()).hexdigest()[:_DIGEST_DIGITS]
 
 
 def _digest(entry: Entry, *parts: str) -> str:
@@ -212,7 +216,7 @@ class _Archives:
     def refuse(self, name: str, why: str) -> TandemError:
         """The error for an archive whose content is wrong; a fetched one is removed, or it would be used again."""
         path = self.paths[name]
-        if path.parent != self.downloads:
+        if not path.is_relative_to(self.downloads):
             return TandemError(f"{path}: {why}; put the right file there")
         path.unlink(missing_ok=True)
         return TandemError(f"{name}: {why}; it was removed: try again, or give the right file with --offline DIR")
@@ -234,10 +238,12 @@ def _bring(
     """All archives that are not on the user's disk by the YAML file's word."""
     kept = {name: path for found in test_sets for name, path in found.kept().items()}
     wanted = [
-        Wanted(name, tuple(file.urls), file.bytes, file.sha256) for name, file in entry.files.items() if file.urls
+        Wanted(name, tuple(file.urls), file.bytes, file.sha256, _folder(file.sha256 or " ".join(file.urls)))
+        for name, file in entry.files.items()
+        if file.urls
     ]
     urls = {name: archive.url for found in test_sets for name, archive in found.archives.items()}
-    wanted += [Wanted(name, (url,)) for name, url in urls.items() if name not in kept]
+    wanted += [Wanted(name, (url,), folder=_folder(url)) for name, url in urls.items() if name not in kept]
     if not wanted:
         return kept
     return kept | (take_offline(wanted, offline, progress) if offline else fetch(wanted, downloads, progress))
@@ -284,6 +290,8 @@ def _unpack_all(entry: Entry, wanted: Sequence[tuple[Text, Path]], archives: _Ar
         texts = [(text, path) for text, path in wanted if text.file == name]
         try:
             unpack(archives.paths[name], {text.member: path for text, path in texts}, progress)
+        except MissingMemberError:
+            raise  # the description asks for what there is not
         except TandemError as error:
             # A full disk is no fault of the archive, and one with the right checksum has none.
             of_the_disk = isinstance(error.__cause__, OSError) and error.__cause__.errno is not None

@@ -30,6 +30,7 @@ from tandem.corpus.inputs import (
     check_files,
     check_held_out,
     check_languages,
+    check_unchanged,
     read_split,
     states,
 )
@@ -114,8 +115,8 @@ def prepare(
         with working(min(jobs or available_cores(), len(splits["train"].chunks))) as workers:
             preparation = _Preparation(settings, languages, rules, work, workers, progress)
             preparation.run(splits, origin, examples, explained)
-        if states(inputs) != before:
-            raise TandemError(f"{out}: an input file was changed while it was being read; start again")
+        check_unchanged(inputs, before)
+        _check_built(work.built)
     return PreparedCorpus.open(out)
 
 
@@ -150,8 +151,10 @@ class _Preparation:
         raw_words = (sum(chunk.source_words for chunk in cleaned), sum(chunk.target_words for chunk in cleaned))
         outcomes = [Outcome(train, self._encode(train), judged.dropped, raw_words)]
         outcomes += [Outcome(split, self._encode(split), {}, None) for split in held_out]
-        for split in splits.values():
+        for number, split in enumerate(splits.values()):
+            self.progress("sort by length", number, len(splits))
             write_order(self.work.built / split.name)
+        self.progress("sort by length", len(splits), len(splits))
         if examples:
             explained(self._explain(train, examples))
         self._record(outcomes, VocabularyFacts(requested=requested, actual=tokenizer.vocab_size), origin)
@@ -272,7 +275,8 @@ class _Preparation:
     def _record(self, outcomes: Sequence[Outcome], vocabulary: VocabularyFacts, origin: str | None) -> None:
         """Write corpus.json, which has the checksum of every other file."""
         built = self.work.built
-        paths = sorted(path for path in built.rglob("*") if path.is_file() and path.name != FACTS_FILE)
+        # What a killed writer left has a hidden name.
+        paths = sorted(path for path in built.rglob("[!.]*") if path.is_file() and path.name != FACTS_FILE)
         files = {}
         self.progress("take checksums", 0, len(paths))
         for path, file in zip(paths, self.workers.map(file_facts, paths), strict=True):
@@ -315,6 +319,15 @@ class _Preparation:
 
     def _place(self, what: str, number: int) -> Path:
         return self.work.path(f"{what}/{number:05}.npy")
+
+
+def _check_built(directory: Path) -> None:
+    """Open what was built before it is put in its place: whatever a crash of the machine may have done to it."""
+    for leftover in directory.rglob(".*.writing"):
+        leftover.unlink()
+    corpus = PreparedCorpus.open(directory)
+    for split in corpus.facts.splits:
+        corpus.pairs(split)
 
 
 def _default_vocabulary(pairs: int) -> int:

@@ -6,7 +6,6 @@ the target. What cannot be gone to (gzip, a pipe) is unpacked beside.
 
 from __future__ import annotations
 
-import errno
 import gzip
 import hashlib
 import io
@@ -15,9 +14,10 @@ import stat
 import zlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import groupby, islice, repeat
+from itertools import groupby, repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -123,10 +123,6 @@ def scan(path: Path, unpacked: Path, read: Callable[[int], None]) -> ScannedText
                 _unpack(blocks, unpacked)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise _damaged(path, lines.lines, error) from error
-    except OSError as error:
-        if error.errno == errno.ENOSPC:  # nothing is wrong with the input
-            raise
-        raise unreadable(path, error) from error
     lines.finish()
     if not lines.lines:
         raise TandemError(f"{path}: the file is empty; give a file with one sentence a line")
@@ -144,16 +140,17 @@ def scan(path: Path, unpacked: Path, read: Callable[[int], None]) -> ScannedText
 def raw_lines(text: ScannedText, chunk: int, count: int) -> Iterator[RawLine]:
     """The first `count` lines of a chunk, without line ends and byte-order mark."""
     start, end = text.starts[chunk : chunk + 2]
-    try:
-        with text.path.open("rb", buffering=_BLOCK) as file:
-            file.seek(start)
-            # Cutting up a whole chunk is several times as fast as reading line by line.
-            at_once = end - start <= _AT_ONCE and count > CHUNK_LINES // 2
-            lines = split_lines(file.read(end - start)) if at_once else map(read_line, repeat(file))
-            for number, line in enumerate(islice(lines, count)):
-                yield line.removeprefix(BOM) if not number and not chunk and line is not None else line
-    except OSError as error:
-        raise unreadable(text.path, error) from error
+    with text.path.open("rb", buffering=_BLOCK) as file:
+        file.seek(start)
+        # Cutting up a whole chunk is several times as fast as reading line by line.
+        at_once = end - start <= _AT_ONCE and count > CHUNK_LINES // 2
+        lines = iter(split_lines(file.read(end - start))) if at_once else map(read_line, repeat(file))
+        for number in range(count):
+            try:
+                line = next(lines)
+            except (StopIteration, EOFError):
+                raise TandemError(f"{text.path}: was changed while it was being read; start again") from None
+            yield line.removeprefix(BOM) if not number and not chunk and line is not None else line
 
 
 def raw_pairs(pair: ScannedPair, chunk: int, most: int = CHUNK_LINES) -> Iterator[tuple[RawLine, RawLine]]:
@@ -184,7 +181,9 @@ class _HashedFile(io.RawIOBase):
     """An open file that takes the checksum of what is read from it, so that each input is read only once."""
 
     def __init__(self, path: Path, read: Callable[[int], None]) -> None:
-        self._file = path.open("rb", buffering=0)
+        self._path = path
+        with self._told():
+            self._file = path.open("rb", buffering=0)
         self._read = read
         self.checksum = hashlib.sha256()
         self.count = 0
@@ -194,7 +193,8 @@ class _HashedFile(io.RawIOBase):
         return True
 
     def readinto(self, buffer: WriteableBuffer) -> int:
-        count = self._file.readinto(buffer) or 0
+        with self._told():
+            count = self._file.readinto(buffer) or 0
         self.checksum.update(memoryview(buffer)[:count])
         self.count += count
         self._read(count)
@@ -203,6 +203,14 @@ class _HashedFile(io.RawIOBase):
     def close(self) -> None:
         self._file.close()
         super().close()
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        """Trouble with reading is the input's; other trouble, as with a full disk, is not."""
+        try:
+            yield
+        except OSError as error:
+            raise unreadable(self._path, error) from error
 
 
 class _LineCounter:

@@ -43,8 +43,8 @@ class Patience:
     """Seconds until a connection must stand."""
     stall: float = 30.0
     """Seconds that a server may be silent."""
-    tries: int = 7
-    """Rounds through all urls without getting further; with the pauses between, about a minute."""
+    tries: int = 5
+    """Rounds through all urls without getting further; with the pauses between, a quarter of a minute."""
     first_pause: float = 1.0
     """Seconds after the first round; each pause is twice as long as the one before."""
     longest_pause: float = 60.0

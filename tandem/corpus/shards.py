@@ -30,7 +30,7 @@ IntArray = NDArray[np.int64]
 SIDES = ("source", "target")
 ORDER_FILE, CELLS_FILE = "order.npy", "cells.npy"
 
-# About 50 MB of ids a side at 25 pieces a sentence: little to hold while writing, few files for WMT's 4.5 million.
+# About 50 MB of ids a side at 25 pieces a sentence: little to hold while writing.
 _PAIRS_PER_SHARD = 1_000_000
 # Byte order is spelt out so that the files of two hosts can be compared. Rows of 32 bits do for four billion pairs.
 _OFFSETS, _ROWS, _CELLS = np.dtype("<i8"), np.dtype("<u4"), np.dtype("<i8")

@@ -11,12 +11,15 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO
 
 from tandem.corpus.disk import take_lock
 from tandem.errors import TandemError
 
 BUILT = "built"
 """The directory in the making."""
+LOCK = "lock"
+"""Held by the one who makes it."""
 
 
 @contextmanager
@@ -34,13 +37,14 @@ def staged_directory(out: Path, *, overwrite: bool, marker: str) -> Iterator[Pat
     work = place.with_name(f".{place.name}.partial")
     try:
         work.mkdir(parents=True, exist_ok=True)
-        lock = _lock(work, out)
+        lock = _lock(work / LOCK, out)
+        _bring_back(place)
     except OSError as error:
         raise TandemError(f"{out}: cannot be written ({error.strerror}); choose another --out") from error
     try:
         yield work
         _flush(work / BUILT)
-        _check_free(out, overwrite, marker)  # again: hours may have passed
+        _check_still_free(out, overwrite, marker)
         _replace(place, work / BUILT)
         shutil.rmtree(work, ignore_errors=True)
     except TandemError:
@@ -51,11 +55,24 @@ def staged_directory(out: Path, *, overwrite: bool, marker: str) -> Iterator[Pat
         raise
     except OSError as error:
         raise TandemError(
-            f"{out}: not finished ({error.strerror or error}); mend that and run the same command again, which goes on "
+            f"{out}: not finished ({_reason(error)}); mend that and run the same command again, which goes on "
             f"where it stopped, or remove {work}"
         ) from error
     finally:
-        os.close(lock)
+        lock.close()
+
+
+def _reason(error: OSError) -> str:
+    why = error.strerror or str(error)
+    return f"{error.filename}: {why}" if error.filename else why
+
+
+def _check_still_free(out: Path, overwrite: bool, marker: str) -> None:
+    """Look again, for hours may have passed; what was built in them is kept in any case."""
+    try:
+        _check_free(out, overwrite, marker)
+    except TandemError as error:
+        raise FileExistsError(str(error)) from error
 
 
 def _check_free(out: Path, overwrite: bool, marker: str) -> None:
@@ -67,14 +84,25 @@ def _check_free(out: Path, overwrite: bool, marker: str) -> None:
         raise TandemError(f"{out}: not a prepared corpus, so --overwrite leaves it alone; give another --out")
 
 
-def _lock(work: Path, out: Path) -> int:
-    """Hold the working directory; the system lets go when the process ends, however it ends."""
-    lock = os.open(work, os.O_RDONLY)
-    # The one who held it before may have renamed it to its final place in the meantime.
-    if not take_lock(lock) or not work.exists() or not os.path.samestat(os.fstat(lock), work.stat()):
-        os.close(lock)
+def _lock(path: Path, out: Path) -> BinaryIO:
+    """Hold a lock file in the working directory, which works on shared disks, where locks on directories do not."""
+    lock = path.open("ab")
+    # The one who held it before may have removed it, with the directory, in the meantime.
+    if not take_lock(lock) or not path.exists() or not os.path.samestat(os.fstat(lock.fileno()), path.stat()):
+        lock.close()
         raise TandemError(f"{out}: another `tandem prepare` is writing it; wait for it or give another --out")
     return lock
+
+
+def _bring_back(place: Path) -> None:
+    """Put back what a process moved aside that was killed before it could put anything in its place."""
+    old = _aside(place)
+    if old.is_dir() and not place.exists():
+        old.rename(place)
+
+
+def _aside(place: Path) -> Path:
+    return place.with_name(f".{place.name}.old")
 
 
 def _flush(directory: Path) -> None:
@@ -94,7 +122,7 @@ def _fsync(path: str | Path) -> None:
 
 def _replace(place: Path, built: Path) -> None:
     """Put the finished directory in its place; a directory there is moved aside first and then removed."""
-    old = place.with_name(f".{place.name}.old")
+    old = _aside(place)
     shutil.rmtree(old, ignore_errors=True)
     if place.exists():
         place.rename(old)

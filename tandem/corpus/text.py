@@ -21,12 +21,15 @@ LONGEST_LINE = 1 << 20
 
 BOM = b"\xef\xbb\xbf"
 GZIP_MAGIC = b"\x1f\x8b"
+_OTHER_PACKINGS = {b"\xfd7zXZ": "an xz", b"BZh": "a bzip2", b"PK\x03\x04": "a zip", b"\x28\xb5\x2f\xfd": "a zstd"}
 _OTHER_ENCODINGS = {b"\xff\xfe": "UTF-16LE", b"\xfe\xff": "UTF-16BE"}
 
 
 def read_line(file: BinaryIO) -> RawLine:
-    """The next line without its end; only a newline ends a line, whatever Unicode says."""
+    """The next line without its end; only a newline ends a line, whatever Unicode says. EOFError if there is none."""
     line = file.readline(LONGEST_LINE + 2)  # the two bytes of a Windows line end
+    if not line:
+        raise EOFError
     content = line.removesuffix(b"\n").removesuffix(b"\r")
     if len(content) <= LONGEST_LINE:
         return content
@@ -70,6 +73,9 @@ def check_start(path: Path, start: bytes) -> None:
     """Refuse a file whose first bytes show that it is no UTF-8 text."""
     if start.startswith(GZIP_MAGIC):
         raise TandemError(f"{path}: this is a gzip file; rename it to {path.name}.gz")
+    for mark, packing in _OTHER_PACKINGS.items():
+        if start.startswith(mark):
+            raise TandemError(f"{path}: this is {packing} file; unpack it, or describe it in a YAML file for --from")
     for mark, encoding in _OTHER_ENCODINGS.items():
         if start.startswith(mark):
             raise TandemError(f"{path}: not UTF-8 but {encoding}; convert it: iconv -f {encoding} -t UTF-8 {path}")

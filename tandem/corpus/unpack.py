@@ -13,7 +13,7 @@ import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import IO, BinaryIO, Protocol, cast
+from typing import IO, BinaryIO, Protocol, Self, cast
 
 from tandem.corpus.disk import told_of_disk
 from tandem.corpus.progress import Progress, unwatched
@@ -29,6 +29,9 @@ _HARMLESS = 64 << 20
 # Read in pieces that are cheap to handle and quick to report.
 _PIECE = 1 << 18
 _TAR_BLOCK = 512
+# Headers of their own, with long names and other attributes; a megabyte of those is no archive's.
+_HEADER_TYPES = (*tarfile.GNU_TYPES, tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE)
+_LARGEST_HEADER = 1 << 20
 
 _GZIP = b"\x1f\x8b"
 _BZIP2 = b"BZh"
@@ -46,6 +49,14 @@ _DAMAGE = (
     NotImplementedError,
     ValueError,
 )
+
+
+# Members that an error lists, for whoever has misspelt one.
+_LISTED = 8
+
+
+class MissingMemberError(TandemError):
+    """The archive is sound but does not have a member that was asked for."""
 
 
 class _Readable(Protocol):
@@ -66,6 +77,7 @@ def unpack(archive: Path, members: Mapping[str, Path], progress: Progress = unwa
     for name in members:
         if name.startswith("/") or ".." in name.split("/"):
             raise TandemError(f"{archive}: the member {name} would lie outside of it; name a file in the archive")
+    members = {name.removeprefix("./"): path for name, path in members.items()}
     writing = _Writing(archive, members, progress, cap)
     with writing.all_or_none():
         try:
@@ -85,6 +97,8 @@ class _Writing:
         self.members = members
         self.at = ""
         """The member that is being written."""
+        self.passed_over: list[str] = []
+        """Members that nobody asked for, a few of them."""
         self._found: set[str] = set()
         self._files = ExitStack()
         self._stage = f"unpack {archive.name}"
@@ -102,6 +116,10 @@ class _Writing:
                 "check where it came from"
             )
         self._progress(self._stage, min(position, self._size), self._size, "B")
+
+    def pass_over(self, name: str) -> None:
+        if len(self.passed_over) <= _LISTED:
+            self.passed_over.append(name)
 
     def refuse_unless_regular(self, name: str, regular: bool) -> None:
         if name in self._found:
@@ -127,8 +145,9 @@ class _Writing:
 
     def check_all_found(self) -> None:
         if missing := [name for name in self.members if name not in self._found]:
-            raise TandemError(
-                f"{self.archive}: has no member {', '.join(missing)}; check the names with `tar tf` or `unzip -l`"
+            there = ", ".join(self.passed_over[:_LISTED]) + (", ..." if len(self.passed_over) > _LISTED else "")
+            raise MissingMemberError(
+                f"{self.archive}: has no member {', '.join(missing)}; correct the name; there are {there or 'none'}"
             )
 
     @contextmanager
@@ -203,12 +222,24 @@ def _is_tar(head: bytes) -> bool:
     return True
 
 
+class _Member(tarfile.TarInfo):
+    """A member of an archive whose header is no larger than headers are: it is read into memory as a whole."""
+
+    @classmethod
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
+        member = super().frombuf(buf, encoding, errors)
+        if member.type in _HEADER_TYPES and member.size > _LARGEST_HEADER:
+            raise tarfile.ReadError(f"a header of {member.size:,} bytes")
+        return member
+
+
 def _read_tar(content: _Counted, writing: _Writing) -> None:
     # The mode for streams: no member is read twice, and no link can be followed back.
-    with tarfile.open(fileobj=cast(IO[bytes], content), mode="r|", bufsize=_PIECE) as tar:
+    with tarfile.open(fileobj=cast(IO[bytes], content), mode="r|", bufsize=_PIECE, tarinfo=_Member) as tar:
         for info in tar:
             name = info.name.removeprefix("./")
             if name not in writing.members:
+                writing.pass_over(name)
                 continue
             writing.refuse_unless_regular(name, info.isreg() and not info.issparse())
             member = tar.extractfile(info)
@@ -228,6 +259,7 @@ def _read_zip(stored: IO[bytes], writing: _Writing) -> None:
         for info in archive.infolist():
             name = info.filename.removeprefix("./")
             if name not in writing.members:
+                writing.pass_over(name)
                 continue
             kind = stat.S_IFMT(info.external_attr >> 16)
             writing.refuse_unless_regular(name, not info.is_dir() and kind in (0, stat.S_IFREG))

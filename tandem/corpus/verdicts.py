@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import repeat
+from itertools import repeat, tee
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from tandem.config import CorpusConfig, Section
 from tandem.corpus.arrays import write_array
-from tandem.corpus.clean import KEPT, Rules
+from tandem.corpus.clean import KEPT, Rules, text_of
 from tandem.corpus.duplicates import Digests, in_chunk
 from tandem.corpus.scan import Chunk
 
@@ -39,7 +39,7 @@ class Cleaned(Section):
     """What judging a chunk found."""
 
     kept: int
-    """Pairs that no rule drops, duplicates included."""
+    """Pairs that no rule drops, those included that are equal to one of another chunk."""
     undecoded: tuple[int, int]
     """Source and target lines that are not UTF-8."""
     source_words: int
@@ -54,15 +54,17 @@ def clean_chunk(task: CleaningTask) -> Cleaned:
     verdicts, digests = bytearray(), Digests()
     source_words = target_words = 0
     undecoded = [0, 0]
-    for line, (verdict, source, target, words_here, words_there) in enumerate(rules.judge(task.chunk.raw_pairs())):
+    raw, judged = tee(task.chunk.raw_pairs())
+    for line, (lines, found) in enumerate(zip(raw, rules.judge(judged), strict=True)):
+        verdict, source, target, words_here, words_there = found
+        if verdict == rules.broken_utf8:
+            undecoded[0] += text_of(lines[0]) is None
+            undecoded[1] += text_of(lines[1]) is None
+        elif verdict == KEPT and rules.duplicate is not None and not digests.add(line, source, target):
+            verdict = rules.duplicate
         verdicts.append(verdict)
         source_words += words_here
         target_words += words_there
-        if verdict == rules.broken_utf8:
-            undecoded[0] += not source
-            undecoded[1] += not target
-        elif verdict == KEPT and rules.duplicate is not None:
-            digests.add(line, source, target)
     digests.write(task.digests)
     write_array(task.verdicts, np.frombuffer(verdicts, dtype=np.uint8))
     return Cleaned(

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from tandem.config import Section
-from tandem.corpus.staging import BUILT
+from tandem.corpus.staging import BUILT, LOCK
 from tandem.files import write_whole
 
 Found = TypeVar("Found", bound=Section)
@@ -58,6 +58,8 @@ class Work:
 
 def _empty(directory: Path) -> None:
     for entry in directory.iterdir():
+        if entry.name == LOCK:
+            continue
         if entry.is_dir() and not entry.is_symlink():
             shutil.rmtree(entry)
         else:

@@ -17,6 +17,8 @@ from tandem.monitor.console import hours, literal, say
 # Name, bar, amount, rate and time fit a terminal of 80 columns.
 _NAME_WIDTH = 24
 _BAR_WIDTH = 10
+# Rows of the screen left alone, for the command's own line and the cursor.
+_SPARE_ROWS = 2
 # What a shortened name keeps of its beginning: the verb.
 _NAME_HEAD = 8
 # More often no eye follows, and an estimate of speed wants samples that reach back some seconds.
@@ -62,11 +64,21 @@ def shown_stages(console: Console, clock: Callable[[], float] = time.monotonic) 
         if done < bars.tasks[known.task].completed:  # begun again
             bars.reset(known.task, completed=done, total=total)
         bars.update(known.task, completed=done, total=total)
-        if not console.is_terminal:
+        if console.is_terminal:
+            _make_room(bars, console.height - _SPARE_ROWS)
+        else:
             _log(console, known, bars.tasks[known.task], now)
 
     with bars:
         yield show
+
+
+def _make_room(bars: Progress, rows: int) -> None:
+    """Hide the oldest stages that are over, where there are more than the screen has rows."""
+    shown = [task for task in bars.tasks if task.visible]
+    over = [task for task in shown if task.finished]
+    for task in over[: max(0, len(shown) - rows)]:
+        bars.update(task.id, visible=False)
 
 
 def _log(console: Console, stage: _Stage, task: Task, now: float) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tandem.corpus import demo
-from tandem.corpus.alignment import Shift, Window, describe, find_shift, look, windows_of_chunk
+from tandem.corpus.alignment import Shift, Window, are_unrelated, describe, find_shift, windows_of_chunk
 from tandem.corpus.text import RawLine
 
 CORPORA = Path(__file__).parents[3] / "shared" / "corpora"
@@ -32,10 +32,14 @@ def corpus(name: str) -> tuple[list[bytes], list[bytes]]:
     return english, german
 
 
-def found_in(source: Lines, target: Lines) -> Shift | None:
+def looked_at(source: Lines, target: Lines) -> list[Window]:
     pairs = list(zip(source, target, strict=False))
-    starts = range(0, len(pairs), CHUNK_LINES)
-    return find_shift([w for start in starts for w in windows_of_chunk(pairs[start : start + CHUNK_LINES], start + 1)])
+    chunks = [(start, pairs[start : start + CHUNK_LINES]) for start in range(0, len(pairs), CHUNK_LINES)]
+    return [window for start, chunk in chunks for window in windows_of_chunk(chunk, len(chunk), start + 1)]
+
+
+def found_in(source: Lines, target: Lines) -> Shift | None:
+    return find_shift(looked_at(source, target))
 
 
 def without(lines: Sequence[bytes], *positions: int) -> list[bytes]:
@@ -86,9 +90,25 @@ def test_odd_text_is_not_accused(source: Lines, target: Lines) -> None:
     assert found_in(target, source) is None
 
 
-def test_unrelated_text_is_not_called_shifted() -> None:
+@pytest.mark.parametrize("name", NAMES)
+def test_unrelated_text_is_told_from_sound_text_and_not_called_shifted(name: str) -> None:
+    source, target = corpus(name)
+    assert not are_unrelated(looked_at(source, target))
+    assert not are_unrelated(looked_at(target, source))
+    order = random.Random(1).sample(range(len(source)), len(source))
+    assert not are_unrelated(looked_at([source[i] for i in order], [target[i] for i in order]))
+    shuffled = random.Random(3).sample(target, len(target))
+    assert are_unrelated(looked_at(source, shuffled))
+    assert found_in(source, shuffled) is None
+    assert are_unrelated(looked_at([source[i] for i in order[20:]], [target[i] for i in order[:-20]]))
+
+
+def test_where_nothing_can_be_told_nobody_is_accused() -> None:
     source, target = corpus("demo")
-    assert found_in(source, random.Random(3).sample(target, len(target))) is None
+    few = 400
+    assert not are_unrelated(looked_at(source[:few], random.Random(3).sample(target, few)))
+    assert not are_unrelated(looked_at([b"always the same."] * 5000, [b"immer dasselbe."] * 5000))
+    assert not are_unrelated([])
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -143,7 +163,7 @@ def test_a_few_lines_out_of_step_do_not_condemn_a_corpus() -> None:
 
 def test_a_window_survives_being_written_down() -> None:
     source, target = corpus("demo")
-    window = look(list(zip(source[:74], target[:74], strict=True)), 101)
+    window = windows_of_chunk(list(zip(source[:74], target[:74], strict=True)), 74, 101)[0]
     assert (window.first_line, window.last_line) == (101, 174)
     assert all(evidence < 0 for evidence in window.evidence)
     assert Window.model_validate_json(window.model_dump_json()) == window

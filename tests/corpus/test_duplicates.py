@@ -18,17 +18,16 @@ Lines = list[tuple[str, str] | None]
 def found_in(directory: Path, chunks: list[Lines]) -> list[list[int]]:
     """The lines of each chunk that are duplicates; None stands for a line that was dropped before."""
     files = []
+    inside: list[list[int]] = []
     for number, lines in enumerate(chunks):
         digests = Digests()
-        for line, pair in enumerate(lines):
-            if pair is not None:
-                digests.add(line, *pair)
+        inside.append([line for line, pair in enumerate(lines) if pair is not None and not digests.add(line, *pair)])
         files.append(directory / f"{number}.npy")
         digests.write(files[-1])
     pairs = sum(pair is not None for lines in chunks for pair in lines)
     tasks = portions(files, pairs, lambda number: directory / f"found-{number}.npy")
     found = [np.load(find_duplicates(task)) for task in tasks]
-    return [sorted(in_chunk(found, number).tolist()) for number in range(len(chunks))]
+    return [sorted(in_chunk(found, number).tolist() + within) for number, within in enumerate(inside)]
 
 
 @given(

@@ -1,4 +1,4 @@
-"""Holding pairs out of the training text: no sentence on two sides, nothing lost, and every line beside its partner."""
+"""Holding pairs out of the training text: no source sentence on two sides, nothing lost, partners stay together."""
 
 from __future__ import annotations
 

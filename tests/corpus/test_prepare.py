@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import gzip
+import os
 import shutil
 import subprocess
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -176,6 +178,7 @@ def test_progress_starts_at_nothing_and_ends_complete(train: Files, dev: Files, 
         "learn vocabulary",
         "encode train",
         "encode dev",
+        "sort by length",
         "take checksums",
     ]
     for steps in calls.values():
@@ -230,3 +233,21 @@ def test_odd_lines_are_dropped_and_counted_and_nothing_shifts(train: Files, dev:
         "duplicate": 0,
     }
     assert decoded_pairs(corpus) == given
+
+
+def test_another_corpus_in_the_same_place_has_its_own_vocabulary(train: Files, dev: Files, tmp_path: Path) -> None:
+    """In one process, which remembers words of the first."""
+    for size in (420, 380):
+        settings = CorpusConfig(vocab_size=size)
+        again = prepare(train=[train], dev=dev, out=tmp_path / "corpus", settings=settings, overwrite=True)
+    assert again.digest == prepare(train=[train], dev=dev, out=tmp_path / "alone", settings=settings).digest
+
+
+def test_named_pipes(train: Files, dev: Files, tmp_path: Path) -> None:
+    pipes = (tmp_path / "pipe.en", tmp_path / "pipe.de")
+    with ThreadPoolExecutor(2) as writers:
+        for path, pipe in zip(train, pipes, strict=True):
+            os.mkfifo(pipe)
+            writers.submit(pipe.write_bytes, path.read_bytes())
+        piped = prepare(train=[pipes], dev=dev, out=tmp_path / "piped", settings=SETTINGS)
+    assert piped.digest == prepare(train=[train], dev=dev, out=tmp_path / "plain", settings=SETTINGS).digest

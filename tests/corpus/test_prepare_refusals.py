@@ -5,7 +5,9 @@ from __future__ import annotations
 import fcntl
 import gzip
 import os
+import random
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -15,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from tandem.config import CorpusConfig
+from tandem.corpus.demo import generate
 from tandem.corpus.prepare import prepare
 from tandem.errors import TandemError
 
@@ -206,10 +209,22 @@ def test_a_place_taken_in_the_meantime(tmp_path: Path, train: Files, dev: Files)
         out.mkdir(exist_ok=True)
         (out / "mine").write_text("precious")
 
-    with pytest.raises(TandemError, match="corpus: already exists"):
+    with pytest.raises(
+        TandemError, match=r"corpus: not finished \(.*corpus: already exists; .* goes on where it stopped"
+    ):
         prepare(train=[train], dev=dev, out=out, settings=SETTINGS, progress=take)
     assert tree(out) == {"mine": b"precious"}
-    assert not (tmp_path / ".corpus.partial").exists()
+    # Hours of work may be in what was built: it is finished in a moment once there is room.
+    shutil.rmtree(out)
+    stages = set()
+    prepare(
+        train=[train],
+        dev=dev,
+        out=out,
+        settings=SETTINGS,
+        progress=lambda stage, done, total, unit="": stages.add(stage),
+    )
+    assert "learn vocabulary" not in stages
 
 
 def test_a_file_changed_in_the_meantime(train: Files, refused: Refused) -> None:
@@ -217,7 +232,38 @@ def test_a_file_changed_in_the_meantime(train: Files, refused: Refused) -> None:
         if stage == "learn vocabulary":
             os.utime(train[0], ns=(1, 1))
 
-    assert "an input file was changed while it was being read; start again" in refused(progress=change)
+    assert f"{train[0]}: was changed while it was being read; start again" in refused(progress=change)
+
+
+def test_a_file_cut_short_in_the_meantime(train: Files, refused: Refused) -> None:
+    def cut(stage: str, done: int, total: int | None, unit: str = "") -> None:
+        if stage == "clean train":
+            os.truncate(train[0], 100)
+
+    assert f"{train[0]}: was changed while it was being read; start again" in refused(progress=cut)
+
+
+def test_a_broken_partner_is_not_blamed_on_empty_lines(tmp_path: Path, refused: Refused) -> None:
+    source, target = tmp_path / "train.en", tmp_path / "train.de"
+    source.write_bytes(b"\n" * 64)
+    target.write_bytes(b"f\xfcr\n" * 64)
+    assert f"{target}: 64 of 64 lines" in refused()
+
+
+def test_swapped_contents_of_another_training_text(tmp_path: Path, train: Files, refused: Refused) -> None:
+    other = (tmp_path / "other.en", tmp_path / "other.de")
+    for path, origin in zip(other, reversed(train), strict=True):
+        path.write_bytes(origin.read_bytes())
+    assert f"swap them: --train {other[1]} {other[0]}" in refused(train=[train, other])
+
+
+def test_texts_that_have_nothing_in_common(tmp_path: Path, dev: Files) -> None:
+    pairs = generate(4000).train
+    files = (tmp_path / "strange.en", tmp_path / "strange.de")
+    files[0].write_text("".join(f"{pair.source}\n" for pair in pairs))
+    files[1].write_text("".join(f"{pair.target}\n" for pair in random.Random(1).sample(pairs, len(pairs))))
+    with pytest.raises(TandemError, match=r"do not look like translations of each other: .*check_alignment=false"):
+        prepare(train=[files], dev=dev, out=tmp_path / "corpus", settings=SETTINGS)
 
 
 @pytest.mark.parametrize("equally_many", [False, True])
@@ -243,12 +289,9 @@ def test_a_second_run_into_the_same_place_waits_for_nobody(tmp_path: Path, refus
     work = tmp_path / ".corpus.partial"
     work.mkdir()
     (work / "half").write_text("done by the other run")
-    held = os.open(work, os.O_RDONLY)
-    fcntl.flock(held, fcntl.LOCK_EX)
-    try:
+    with (work / "lock").open("ab") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
         assert "another `tandem prepare` is writing it" in refused(out=tmp_path / "corpus")
-    finally:
-        os.close(held)
 
 
 def test_importing_the_room_is_cheap_and_without_torch() -> None:

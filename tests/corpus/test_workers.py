@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -68,9 +68,15 @@ def test_workers_end_with_the_process_that_started_them(tmp_path: Path) -> None:
     script.write_text(PROGRAM)
     with subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
-        workers = [int(process.stdout.readline()) for _ in range(2)]
+        ended = select.poll()
+        for _ in range(2):
+            ended.register(os.pidfd_open(int(process.stdout.readline())), select.POLLIN)
         process.kill()
-    deadline = time.monotonic() + 60
-    while any(Path(f"/proc/{worker}/exe").exists() for worker in workers):
-        assert time.monotonic() < deadline, "a worker lives on"
-        time.sleep(0.05)
+    waiting = 2
+    while waiting:
+        events = ended.poll(60_000)
+        assert events, "a worker lives on"
+        for descriptor, _ in events:
+            ended.unregister(descriptor)
+            os.close(descriptor)
+            waiting -= 1

@@ -34,8 +34,8 @@ def answer_training_set(run: RunRecord, findings: Findings) -> Answer:
         answer=f"{said}.",
         evidence=evidence,
         explanation=(
-            "Ask which file is meant: the raw download, the cleaned text and the tokenised text differ by a third, and "
-            "so do the two languages. Lines are sentence pairs; MB are millions of bytes."
+            "Ask which file is meant: the raw download, the cleaned text and the tokenised text are three sizes, and "
+            "the two languages differ. Lines are sentence pairs; MB are millions of bytes."
         ),
     )
 

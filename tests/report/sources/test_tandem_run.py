@@ -48,6 +48,8 @@ def test_a_finished_run_tells_everything(real: Path, tiny_corpus: PreparedCorpus
     facts = tiny_corpus.facts.splits["train"]
     assert (source.language, source.raw_lines, source.cleaned_bytes) == ("en", 400, facts.source.cleaned.bytes)
     assert (target.language, target.raw_bytes) == ("de", facts.target.raw.bytes)
+    assert (source.tokens, target.tokens) == (facts.source.encoded.tokens, facts.target.encoded.tokens)
+    assert source.files == (f"train.en (sha256 {facts.source.inputs[0].sha256[:12]})",)
     (host,) = run.hosts
     assert {"cpu", "memory", "disk_read"} <= set(host.curves)
 
