@@ -235,12 +235,14 @@ def test_a_file_changed_in_the_meantime(train: Files, refused: Refused) -> None:
     assert f"{train[0]}: was changed while it was being read; start again" in refused(progress=change)
 
 
-def test_a_file_cut_short_in_the_meantime(train: Files, refused: Refused) -> None:
+def test_a_file_cut_short_in_the_meantime(tmp_path: Path, train: Files, dev: Files) -> None:
     def cut(stage: str, done: int, total: int | None, unit: str = "") -> None:
         if stage == "clean train":
             os.truncate(train[0], 100)
 
-    assert f"{train[0]}: was changed while it was being read; start again" in refused(progress=cut)
+    with pytest.raises(TandemError, match=r"train\.en: was changed while it was being read; start again$"):
+        prepare(train=[train], dev=dev, out=tmp_path / "corpus", settings=SETTINGS, progress=cut)
+    assert not (tmp_path / "corpus").exists()
 
 
 def test_a_broken_partner_is_not_blamed_on_empty_lines(tmp_path: Path, refused: Refused) -> None:

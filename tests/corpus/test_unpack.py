@@ -102,10 +102,25 @@ def test_what_was_there_is_replaced(archive: Path, text: Path) -> None:
     assert [(path.name, path.read_bytes()) for path in text.iterdir()] == [("a", b"new")]
 
 
+def test_a_dot_before_a_name_means_nothing(archive: Path, text: Path) -> None:
+    archive.write_bytes(KINDS["tar.gz"])
+    unpack(archive, {f"./{EN}": text / "train.en"})
+    assert (text / "train.en").read_bytes() == FILES[EN]
+
+
+def test_a_header_that_would_fill_the_memory_is_refused(archive: Path, text: Path) -> None:
+    with tarfile.open(archive, "w:gz", format=tarfile.PAX_FORMAT) as tar:
+        info = tarfile.TarInfo(EN)
+        info.pax_headers = {"comment": "x" * (2 << 20)}
+        tar.addfile(info)
+    assert "a header of 2,0" in refusal(archive, {EN: text / "a"})
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_member_that_is_missing_is_named(kind: str, archive: Path, text: Path) -> None:
     archive.write_bytes(KINDS[kind])
-    assert "has no member training/a.de-en.cs;" in refusal(archive, {EN: text / "a", "training/a.de-en.cs": text / "b"})
+    message = refusal(archive, {EN: text / "a", "training/a.de-en.cs": text / "b"})
+    assert f"has no member training/a.de-en.cs; correct the name; there are training/other.fr, {DE}" in message
     assert "say which of its members" in refusal(archive, {"": text / "a"})
 
 
