@@ -65,7 +65,7 @@ NOT_STEPS = ("evaluation", "checkpoint")
 LEARNING = re.compile("vocabulary|tokenizer|words")
 """What the stages of learning a vocabulary are called."""
 
-# What issue and README promise.
+# What the README promises.
 MOST_MINUTES, MOST_GIGABYTES = 15, 3
 MOST_SLOWER, MOST_LARGER = 11, 1.25
 """Linear in time and flat in memory, but for the sample of the vocabulary, which a tenth of WMT16 does not fill."""
