@@ -11,11 +11,16 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from tandem.config import Config, CorpusConfig, load
 from tandem.corpus.demo import write
 from tandem.corpus.prepare import prepare
 from tandem.corpus.prepared import PreparedCorpus
+
+# Neither a busy machine nor chance may fail a test: time is measured in bench/.
+settings.register_profile("repeatable", deadline=None, derandomize=True)
+settings.load_profile("repeatable")
 
 # Small enough for dozens of steps a second, large enough to have two of everything that can be two.
 TINY = (

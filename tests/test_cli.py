@@ -65,6 +65,7 @@ def test_prepare(run_tandem: Tandem, demo_text: Path, tmp_path: Path) -> None:
     assert "500 pieces" in out
 
 
+@pytest.mark.slow
 def test_prepare_from_a_description(run_tandem: Tandem, demo_text: Path, tmp_path: Path) -> None:
     names = [f"{split}.{language}" for split in ("train", "dev") for language in ("en", "de")]
     described = {
@@ -313,6 +314,7 @@ def test_version(run_tandem: Tandem) -> None:
     assert run_tandem("--version") == (0, f"tandem {tandem.__version__}\n", "")
 
 
+@pytest.mark.slow
 def test_a_program_with_pytorch_ends_without_taking_python_down() -> None:
     """Otherwise one of gloo's threads may abort it, after everything has gone well."""
     code = "import atexit, sys, torch; atexit.register(print, 'down'); sys.argv = ['tandem', '--version']; "

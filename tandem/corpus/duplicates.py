@@ -31,9 +31,7 @@ class Digests:
 
     def add(self, line: int, source: str, target: str) -> bool:
         """Note the pair of a line; False if the chunk had it before."""
-        # A line has no newline inside, so no two different pairs look alike.
-        digest = hashlib.blake2b(f"{source}\n{target}".encode(), digest_size=16).digest()
-        return self._lines.setdefault(digest, line) == line
+        return self._lines.setdefault(_digest(source.encode(), target.encode()), line) == line
 
     def write(self, path: Path) -> None:
         """Write them sorted, so that a part of them lies together."""
@@ -41,6 +39,24 @@ class Digests:
         entries = np.zeros(len(digests), dtype=_ENTRY)
         entries["high"], entries["low"], entries["line"] = digests["high"], digests["low"], [*self._lines.values()]
         write_array(path, entries[np.argsort(entries["high"], kind="stable")])
+
+
+def _digest(source: bytes, target: bytes) -> bytes:
+    # A line has no newline inside, so no two different pairs look alike.
+    return hashlib.blake2b(source + b"\n" + target, digest_size=16).digest()
+
+
+def count_among(pairs: Iterable[tuple[bytes, bytes]], files: Sequence[Path]) -> int:
+    """How many of a few thousand pairs stand among those whose digests are in the files of chunks."""
+    wanted = np.frombuffer(b"".join(_digest(*pair) for pair in pairs), dtype=_DIGEST)
+    high, low = wanted["high"].astype(np.uint64), wanted["low"].astype(np.uint64)
+    found = np.zeros(len(wanted), dtype=bool)
+    for path in files:
+        entries = np.load(path, mmap_mode="r")
+        if len(entries):
+            places = np.minimum(np.searchsorted(entries["high"], high), len(entries) - 1)
+            found |= (entries["high"][places] == high) & (entries["low"][places] == low)
+    return int(found.sum())
 
 
 @dataclass(frozen=True)

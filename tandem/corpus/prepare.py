@@ -20,7 +20,7 @@ import tandem
 from tandem.config import CorpusConfig, Section
 from tandem.corpus.arrays import write_array
 from tandem.corpus.clean import KEPT, Rules, check_encoding
-from tandem.corpus.duplicates import find_duplicates, portions
+from tandem.corpus.duplicates import count_among, find_duplicates, portions
 from tandem.corpus.encode import EncodedChunk, EncodingTask, encode_chunk
 from tandem.corpus.explain import Example, Part, explain
 from tandem.corpus.inputs import (
@@ -52,7 +52,7 @@ from tandem.corpus.shards import write_order
 from tandem.corpus.staging import staged_directory
 from tandem.corpus.text import Files
 from tandem.corpus.tokenizer import Tokenizer, train_tokenizer
-from tandem.corpus.verdicts import Cleaned, CleaningTask, clean_chunk, with_duplicates
+from tandem.corpus.verdicts import Cleaned, CleaningTask, clean_chunk, kept_lines, with_duplicates
 from tandem.corpus.words import count_chunk, counting_tasks, worth_learning_from
 from tandem.corpus.work import Work
 from tandem.corpus.workers import Workers, available_cores, working
@@ -150,7 +150,10 @@ class _Preparation:
         tokenizer = self._learn(train, judged, requested)
         raw_words = (sum(chunk.source_words for chunk in cleaned), sum(chunk.target_words for chunk in cleaned))
         outcomes = [Outcome(train, self._encode(train), judged.dropped, raw_words)]
-        outcomes += [Outcome(split, self._encode(split), {}, None) for split in held_out]
+        outcomes += [
+            Outcome(split, self._encode(split), {}, None, in_train=self._count_in_train(split, train))
+            for split in held_out
+        ]
         for number, split in enumerate(splits.values()):
             self.progress("sort by length", number, len(splits))
             write_order(self.work.built / split.name)
@@ -264,6 +267,10 @@ class _Preparation:
             ),
             EncodedChunk,
         )
+
+    def _count_in_train(self, split: Split, train: Split) -> int:
+        pairs = (pair for chunk in split.chunks for pair in kept_lines(chunk, None))
+        return count_among(pairs, [self._place("digests", chunk.number) for chunk in train.chunks])
 
     def _explain(self, train: Split, count: int) -> dict[str, list[Example]]:
         parts, numbers = [], iter(range(len(train.chunks)))

@@ -85,6 +85,8 @@ class SplitFacts(Section):
 
     dropped: dict[str, int]
     """Pairs dropped by each cleaning rule; dev and test are never cleaned."""
+    in_train: int
+    """Of dev and test, pairs that stand in the training text too: what they measure is partly memory."""
     source: SideFacts
     """The language translated from."""
     target: SideFacts

@@ -21,6 +21,8 @@ class Outcome:
     dropped: dict[str, int]
     raw_words: tuple[int, int] | None
     """Words of each side before cleaning, where there was a cleaning."""
+    in_train: int = 0
+    """Pairs that stand in the training text too."""
 
 
 def split_facts(outcome: Outcome, directory: Path) -> SplitFacts:
@@ -40,7 +42,7 @@ def split_facts(outcome: Outcome, directory: Path) -> SplitFacts:
         pairs,
         sum(path.stat().st_size for path in directory.glob("*.target.npy")),
     )
-    return SplitFacts(dropped=outcome.dropped, source=sources, target=targets)
+    return SplitFacts(dropped=outcome.dropped, in_train=outcome.in_train, source=sources, target=targets)
 
 
 def _side_facts(

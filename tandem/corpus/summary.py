@@ -16,6 +16,9 @@ def summary_lines(corpus: PreparedCorpus) -> Iterator[str]:
     dropped = [f"{count:,} {rule.replace('_', ' ')}" for rule, count in facts.splits["train"].dropped.items() if count]
     if dropped:
         yield f"dropped from train: {', '.join(dropped)}"
+    for name, split in facts.splits.items():
+        if split.in_train:
+            yield f"{name}: {split.in_train:,} of {split.source.cleaned.lines:,} pairs also stand in train"
     vocabulary = facts.vocabulary
     more = f" (the text has no more to give: {vocabulary.requested:,} were asked for)"
     yield f"vocabulary: {vocabulary.actual:,} pieces" + (more if vocabulary.actual < vocabulary.requested else "")

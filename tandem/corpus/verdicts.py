@@ -60,7 +60,7 @@ def clean_chunk(task: CleaningTask) -> Cleaned:
         if verdict == rules.broken_utf8:
             undecoded[0] += text_of(lines[0]) is None
             undecoded[1] += text_of(lines[1]) is None
-        elif verdict == KEPT and rules.duplicate is not None and not digests.add(line, source, target):
+        elif verdict == KEPT and not digests.add(line, source, target) and rules.duplicate is not None:
             verdict = rules.duplicate
         verdicts.append(verdict)
         source_words += words_here

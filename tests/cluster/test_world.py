@@ -93,6 +93,7 @@ def test_one_process_leads_the_run_and_one_each_host(rank: int, leads: bool, hos
     assert (world.leads, world.host, world.leads_host) == (leads, host, leads_host)
 
 
+@pytest.mark.slow
 def test_processes_get_the_same_answers() -> None:
     """Three of them on two hosts, started by torchrun's variables alone."""
     processes = [
@@ -140,6 +141,7 @@ def test_processes_get_the_same_answers() -> None:
     assert answers[0] == answers[1] == answers[2]
 
 
+@pytest.mark.slow
 def test_torchrun_brings_processes_together() -> None:
     script = (
         "from tandem.cluster.world import joined_world\n"

@@ -49,7 +49,7 @@ def without(lines: Sequence[bytes], *positions: int) -> list[bytes]:
     return remaining
 
 
-NAMES = ["demo", "multi30k/train", "tatoeba/tatoeba"]
+NAMES = ["demo", "multi30k/train", pytest.param("tatoeba/tatoeba", marks=pytest.mark.slow)]
 
 
 @pytest.mark.parametrize("name", NAMES)

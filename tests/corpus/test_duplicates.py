@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tandem.corpus import duplicates as module
-from tandem.corpus.duplicates import Digests, find_duplicates, in_chunk, portions
+from tandem.corpus.duplicates import Digests, count_among, find_duplicates, in_chunk, portions
 
 Lines = list[tuple[str, str] | None]
 
@@ -31,7 +31,11 @@ def found_in(directory: Path, chunks: list[Lines]) -> list[list[int]]:
 
 
 @given(
-    st.lists(st.lists(st.none() | st.tuples(st.sampled_from("abc"), st.sampled_from("abc")), max_size=8), min_size=1),
+    st.lists(
+        st.lists(st.none() | st.tuples(st.sampled_from("abc"), st.sampled_from("abc")), max_size=8),
+        min_size=1,
+        max_size=6,
+    ),
     st.integers(1, 12),
 )
 def test_the_first_of_equal_pairs_is_no_duplicate(
@@ -53,3 +57,18 @@ def test_the_first_of_equal_pairs_is_no_duplicate(
 
 def test_the_border_between_the_sides_counts(tmp_path: Path) -> None:
     assert found_in(tmp_path, [[("ab", "c"), ("a", "bc"), ("ab", "c")]]) == [[2]]
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from("abcd"), st.sampled_from("abcd")), min_size=1, max_size=12), st.integers(1, 4)
+)
+def test_pairs_are_found_among_others(
+    tmp_path_factory: pytest.TempPathFactory, others: list[tuple[str, str]], size: int
+) -> None:
+    directory = tmp_path_factory.mktemp("digests")
+    found_in(directory, [others[start : start + size] for start in range(0, len(others), size)])
+    files = sorted(directory.glob("[0-9]*.npy"))
+    asked = [("a", "a"), ("b", "c"), ("a", "a"), ("x", "y")]
+    encoded = [(source.encode(), target.encode()) for source, target in asked]
+    assert count_among(encoded, files) == sum(pair in others for pair in asked)
+    assert count_among([], files) == 0

@@ -37,7 +37,7 @@ def divided(directory: Path, dev: int, test: int, *texts: Pairs) -> tuple[list[P
     return [read(f"rest-{number}") for number in range(len(texts))], read("dev"), read("test")
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(
     sentences=st.lists(st.integers(0, 60), min_size=60, max_size=120),
     dev=st.integers(1, 12),

@@ -17,6 +17,7 @@ from tandem.corpus import prepare as module
 from tandem.corpus.explain import Example
 from tandem.corpus.prepare import prepare
 from tandem.corpus.prepared import PreparedCorpus
+from tandem.corpus.summary import summary_lines
 
 Files = tuple[Path, Path]
 Pairs = list[tuple[str, str]]
@@ -241,6 +242,17 @@ def test_another_corpus_in_the_same_place_has_its_own_vocabulary(train: Files, d
         settings = CorpusConfig(vocab_size=size)
         again = prepare(train=[train], dev=dev, out=tmp_path / "corpus", settings=settings, overwrite=True)
     assert again.digest == prepare(train=[train], dev=dev, out=tmp_path / "alone", settings=settings).digest
+
+
+@pytest.mark.parametrize("drop_duplicates", [True, False])
+def test_dev_text_in_the_training_text_is_told(
+    train: Files, dev: Files, sentences: Pairs, write_pair: WritePair, tmp_path: Path, drop_duplicates: bool
+) -> None:
+    test = write_pair("test", [*sentences[:2], ("a fox", "ein Fuchs")])
+    settings = CorpusConfig(vocab_size=400, drop_duplicates=drop_duplicates)
+    corpus = prepare(train=[train], dev=dev, test=test, out=tmp_path / "corpus", settings=settings)
+    assert [split.in_train for split in corpus.facts.splits.values()] == [0, 20, 2]
+    assert "test: 2 of 3 pairs also stand in train" in list(summary_lines(corpus))
 
 
 def test_named_pipes(train: Files, dev: Files, tmp_path: Path) -> None:

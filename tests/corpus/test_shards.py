@@ -54,7 +54,7 @@ def _read(pairs: Pairs, rows: Sequence[int]) -> list[Pair]:
     return [(source.tolist(), target.tolist()) for source, target in zip(*sides, strict=True)]
 
 
-@settings(deadline=None, derandomize=True, max_examples=60)
+@settings(max_examples=60)
 @given(_corpora(), st.integers(1, 4))
 def test_round_trip(corpus: tuple[int, list[Pair]], pairs_per_shard: int) -> None:
     vocab_size, pairs = corpus

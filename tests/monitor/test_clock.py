@@ -7,7 +7,7 @@ from typing import cast
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tandem.cluster.exchange import Exposure
@@ -163,7 +163,6 @@ EVENTS = st.lists(
 )
 
 
-@settings(deadline=None, derandomize=True)
 @given(EVENTS)
 def test_whatever_happens_the_parts_make_the_whole(events: list[tuple[str, int, int]]) -> None:
     with pytest.MonkeyPatch.context() as patch:

@@ -196,7 +196,7 @@ def problems(draw: st.DrawFn) -> tuple[Lengths, int, int, int]:
     return lengths, draw(st.integers(max_length, 100)), max_length, draw(st.integers(1, 4))
 
 
-@settings(deadline=None, derandomize=True, max_examples=150)
+@settings(max_examples=150)
 @given(problems(), st.integers(0, 2**40), st.integers(0, 3))
 @example(([(0, 0)], 2, 2, 3), 0, 0)
 @example(([(1, 1)] * 50 + [(9, 9)] * 50, 20, 10, 2), 5, 1)
@@ -227,7 +227,6 @@ def test_whatever_the_lengths(problem: tuple[Lengths, int, int, int], seed: int,
     assert batches.order.padding_share() == pytest.approx(1 - real / positions, abs=1e-12)
 
 
-@settings(deadline=None, derandomize=True)
 @given(problems())
 def test_a_micro_batch_ends_only_where_the_next_pair_does_not_fit(problem: tuple[Lengths, int, int, int]) -> None:
     lengths, tokens, max_length, _ = problem
@@ -263,7 +262,6 @@ def straightforward_epoch(lengths: Lengths, tokens: int, max_length: int, seed: 
     return [parts[i] for i in random_order(len(parts), seed, number, MICRO_BATCHES)]
 
 
-@settings(deadline=None, derandomize=True)
 @given(problems(), st.integers(0, 2**40), st.integers(0, 3))
 @example(([(2, 2)] * 70 + [(2, 3), (9, 3)], 25, 8, 2), 5, 1)
 def test_batches_are_those_of_a_walk_over_all_pairs(

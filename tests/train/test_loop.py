@@ -37,6 +37,7 @@ def train(config: Config, corpus: PreparedCorpus, run: Path, change: bool = Fals
     return run_training(config, corpus.directory, run, [collector], change), collector
 
 
+@pytest.mark.slow
 def test_what_a_run_leaves_behind(tiny_corpus: PreparedCorpus, tiny_config: Make, tmp_path: Path) -> None:
     run = tmp_path / "run"
     ended, collector = train(tiny_config(), tiny_corpus, run)
@@ -59,6 +60,7 @@ def test_what_a_run_leaves_behind(tiny_corpus: PreparedCorpus, tiny_config: Make
     assert kinds.count("saved") == 3
 
 
+@pytest.mark.slow
 def test_the_journal_accounts_for_every_step_token_and_second(
     tiny_corpus: PreparedCorpus, tiny_config: Make, tmp_path: Path
 ) -> None:
@@ -88,6 +90,7 @@ def test_every_precision_learns(precision: str, tiny_corpus: PreparedCorpus, tin
     assert losses[-1] < 5
 
 
+@pytest.mark.slow
 def test_a_loss_scale_survives_a_stop(tiny_corpus: PreparedCorpus, tiny_config: Make, tmp_path: Path) -> None:
     def config(steps: int) -> Config:
         return tiny_config("train.precision=float16", "schedule.kind=inverse_sqrt", f"train.max_steps={steps}")

@@ -5,13 +5,11 @@ from __future__ import annotations
 import math
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tandem.config import Config, ModelConfig, ScheduleConfig, TrainConfig, load
 from tandem.train.schedule import learning_rate
-
-fixed = settings(deadline=None, derandomize=True)
 
 
 def config_of(kind: str, *, warmup: int = 100, peak: float | None = None, max_steps: int = 1000) -> Config:
@@ -115,7 +113,6 @@ def schedules(draw: st.DrawFn) -> Config:
     )
 
 
-@fixed
 @given(schedules(), st.integers(1, 400_000))
 def test_rates_are_positive_rise_then_fall_and_never_jump(config: Config, step: int) -> None:
     step = min(step, config.train.max_steps)
