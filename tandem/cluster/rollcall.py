@@ -78,8 +78,7 @@ def call_roll(
         # Of all who find it at the same time, the one whose word is put down first speaks.
         speaks = store.compare_set(VERDICT, "", str(me.rank)) == str(me.rank).encode()
         store.set(_key(me.rank, "gone"), "")
-        if speaks:
-            _let_others_go(store, [_key(presence.rank, "gone") for presence in here])
+        _let_others_go(store, [_key(presence.rank, "gone") for presence in here])
     except DistNetworkError as error:
         raise TandemError("the process that the others meet at has ended; its own message says why") from error
     raise (TandemError if speaks else SaidElsewhereError)(fault)
@@ -113,8 +112,11 @@ def _still_missing(store: Store, size: int, deadline: Deadline) -> list[int]:
 
 
 def _let_others_go(store: Store, gone: Sequence[str]) -> None:
-    """Stay until the others have heard, because the table may end with this process; but not for ever."""
-    with suppress(DistStoreError):
+    """Stay until the others have heard, because the table may end with this process; but not for ever.
+
+    Whoever loses the table here has heard all there is to hear: the one who keeps it has seen all others go.
+    """
+    with suppress(DistError):
         store.wait(list(gone), timedelta(seconds=FAREWELL_SECONDS))
 
 

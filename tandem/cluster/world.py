@@ -208,7 +208,11 @@ def _join(settings: ClusterConfig, device: torch.device) -> World:
             "a process has ended, a firewall is between, or another cluster.interface is needed"
         ) from error
     _set_pg_timeout(PEER_TIMEOUT, dist.group.WORLD)
-    return _placed_on_hosts(World(mine.rank, mine.size, device, interface=interface), roll)
+    world = _placed_on_hosts(World(mine.rank, mine.size, device, interface=interface), roll)
+    # Groups are made at the table of the roll call, which ends with the process that keeps it: nobody leaves before all
+    # have theirs.
+    world.meet()
+    return world
 
 
 def _choose_interface(
