@@ -10,6 +10,7 @@ from tandem.corpus.encode import EncodedChunk, SideAmount
 from tandem.corpus.inputs import Split
 from tandem.corpus.prepared import Amount, EncodedAmount, InputFacts, SideFacts, SplitFacts
 from tandem.corpus.scan import ScannedText
+from tandem.corpus.shards import SIDES
 
 
 @dataclass(frozen=True)
@@ -28,25 +29,16 @@ class Outcome:
 def split_facts(outcome: Outcome, directory: Path) -> SplitFacts:
     """What corpus.json says of a split, whose shards are in `directory`."""
     pairs = sum(chunk.pairs for chunk in outcome.chunks)
-    sources = _side_facts(
-        [pair.source for pair in outcome.split.pairs],
-        [chunk.source for chunk in outcome.chunks],
-        outcome.raw_words[0] if outcome.raw_words else None,
-        pairs,
-        sum(path.stat().st_size for path in directory.glob("*.source.npy")),
-    )
-    targets = _side_facts(
-        [pair.target for pair in outcome.split.pairs],
-        [chunk.target for chunk in outcome.chunks],
-        outcome.raw_words[1] if outcome.raw_words else None,
-        pairs,
-        sum(path.stat().st_size for path in directory.glob("*.target.npy")),
-    )
-    return SplitFacts(dropped=outcome.dropped, in_train=outcome.in_train, source=sources, target=targets)
+    texts = zip(*outcome.split.texts, strict=True)
+    amounts = zip(*((chunk.source, chunk.target) for chunk in outcome.chunks), strict=True)
+    stored = (sum(path.stat().st_size for path in directory.glob(f"*.{side}.npy")) for side in SIDES)
+    raw_words = outcome.raw_words or (None, None)
+    source, target = (_side_facts(*side, pairs=pairs) for side in zip(texts, amounts, raw_words, stored, strict=True))
+    return SplitFacts(dropped=outcome.dropped, in_train=outcome.in_train, source=source, target=target)
 
 
 def _side_facts(
-    texts: Sequence[ScannedText], amounts: Sequence[SideAmount], raw_words: int | None, pairs: int, stored: int
+    texts: Sequence[ScannedText], amounts: Sequence[SideAmount], raw_words: int | None, stored: int, *, pairs: int
 ) -> SideFacts:
     words = sum(amount.words for amount in amounts)
     return SideFacts(

@@ -36,6 +36,7 @@ from tests.corpus.web import (
     wrong_bytes,
     wrong_start,
 )
+from tests.disks import small_disk
 
 CONTENT = random.Random(5).randbytes(300_000)
 SHA256 = hashlib.sha256(CONTENT).hexdigest()
@@ -383,11 +384,7 @@ def test_a_file_without_a_url(cache: Path, seen: Seen) -> None:
 
 
 def test_a_full_disk_is_named_and_the_part_kept(web: Web, tmp_path: Path, seen: Seen) -> None:
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=200k", "tmpfs", disk], capture_output=True).returncode:
-        pytest.skip("mounting a small file system needs root")
-    try:
+    with small_disk(tmp_path / "disk", "200k") as disk:
         wanted = known(web.url("/a", whole(CONTENT)))
         with pytest.raises(TandemError, match=r"a\.tgz: cannot be written \(the disk is full\); make room"):
             fetch([wanted], disk, seen, seen.patience)
@@ -398,8 +395,6 @@ def test_a_full_disk_is_named_and_the_part_kept(web: Web, tmp_path: Path, seen: 
         subprocess.run(["mount", "-o", "remount,size=1m", disk], check=True)
         assert fetched(wanted, disk, seen) == CONTENT
         assert web.asked[-1] == ("/a", f"bytes={len(kept)}-")
-    finally:
-        subprocess.run(["umount", disk], check=True)
 
 
 # Fetches what the first argument describes into the second; says on its output what it hears of.

@@ -17,6 +17,7 @@ import pytest
 from tandem.config import CorpusConfig
 from tandem.corpus.prepare import prepare
 from tandem.errors import TandemError
+from tests.disks import small_disk
 
 Files = tuple[Path, Path]
 
@@ -73,16 +74,19 @@ def test_killed_in_every_stage_it_ends_with_the_same_bytes(tmp_path: Path, packe
         return found
 
     assert "read train" in begun(("read train", None))
+    assert "check train" in begun(("check train", 0))
     assert begun(("clean train", CHUNK))["clean train"] == 0
     assert not out.exists()
     stages = begun(("find duplicates", 0))
     assert "read train" not in stages
     assert stages["clean train"] == CHUNK
-    assert begun(("learn vocabulary", 0))["clean train"] == 70_000
+    assert begun(("count words", 0))["clean train"] == 70_000
+    assert "learn vocabulary" in begun(("learn vocabulary", 0))
     assert begun(("encode train", CHUNK))["encode train"] == 0
-    stages = begun(("take checksums", 3))
+    stages = begun(("sort by length", 0))
     assert "learn vocabulary" not in stages
     assert stages["encode train"] == CHUNK
+    assert begun(("take checksums", 3))["encode train"] == 70_000
     assert begun(("never", None))["encode train"] == 70_000
     assert not (tmp_path / ".corpus.partial").exists()
     prepare(train=[packed], dev=dev, out=tmp_path / "alone", settings=SETTINGS)
@@ -151,14 +155,10 @@ def test_a_corpus_moved_aside_by_a_killed_process_comes_back(tmp_path: Path, tra
 
 
 @pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
+def disk(tmp_path: Path) -> Iterator[Path]:
     """A real file system with room for the corpus of `packed` and little else."""
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", disk], capture_output=True).returncode:
-        pytest.skip("mounting a small file system needs root")
-    yield disk
-    subprocess.run(["umount", "--lazy", disk], check=True)
+    with small_disk(tmp_path / "disk", "16m") as mounted:
+        yield mounted
 
 
 def fill(disk: Path) -> Path:
@@ -171,8 +171,8 @@ def fill(disk: Path) -> Path:
 
 
 @pytest.mark.slow
-def test_a_full_disk_in_any_stage(tmp_path: Path, small_disk: Path, packed: Files, dev: Files) -> None:
-    out, filler = small_disk / "corpus", small_disk / "filler"
+def test_a_full_disk_in_any_stage(tmp_path: Path, disk: Path, packed: Files, dev: Files) -> None:
+    out, filler = disk / "corpus", disk / "filler"
     for fatal in (
         "read dev",
         "read train",
@@ -181,19 +181,20 @@ def test_a_full_disk_in_any_stage(tmp_path: Path, small_disk: Path, packed: File
         "learn vocabulary",
         "encode train",
         "encode dev",
+        "sort by length",
         "take checksums",
     ):
 
         def watch(stage: str, done: int, total: int | None, unit: str = "", fatal: str = fatal) -> None:
             if stage == fatal and not filler.exists():
-                fill(small_disk)
+                fill(disk)
 
         with pytest.raises(TandemError) as caught:
             prepare(train=[packed], dev=dev, out=out, settings=SETTINGS, jobs=1, progress=watch)
         message = str(caught.value)
         assert message.startswith(f"{out}: not finished ("), fatal
         assert "No space left on device); mend that and run the same command again" in message
-        assert message.endswith(f"which goes on where it stopped, or remove {small_disk / '.corpus.partial'}")
+        assert message.endswith(f"which goes on where it stopped, or remove {disk / '.corpus.partial'}")
         assert not out.exists()
         filler.unlink()
     prepare(train=[packed], dev=dev, out=out, settings=SETTINGS)
@@ -203,9 +204,9 @@ def test_a_full_disk_in_any_stage(tmp_path: Path, small_disk: Path, packed: File
 
 @pytest.mark.slow
 def test_a_full_disk_and_a_killed_worker_are_told_through_processes(
-    tmp_path: Path, small_disk: Path, packed: Files, dev: Files
+    tmp_path: Path, disk: Path, packed: Files, dev: Files
 ) -> None:
-    filler, out = fill(small_disk), small_disk / "corpus"
+    filler, out = fill(disk), disk / "corpus"
     with filler.open("r+b") as file:
         file.truncate(filler.stat().st_size - (5 << 20))  # for what is unpacked, but not for what is cleaned
     with pytest.raises(TandemError, match=r"corpus: not finished \(([^ ]+: )?No space left on device\)"):

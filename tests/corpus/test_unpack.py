@@ -6,7 +6,6 @@ import bz2
 import gzip
 import lzma
 import stat
-import subprocess
 import tarfile
 from pathlib import Path
 
@@ -15,6 +14,7 @@ import pytest
 from tandem.corpus.unpack import CAP, unpack
 from tandem.errors import TandemError
 from tests.corpus.archives import tarred, zipped
+from tests.disks import small_disk
 
 EN, DE = "training/a.de-en.en", "training/a.de-en.de"
 FILES = {
@@ -246,13 +246,7 @@ def test_an_interrupt_leaves_nothing(archive: Path, text: Path) -> None:
 
 def test_a_full_disk_is_named_and_left_empty(archive: Path, tmp_path: Path) -> None:
     archive.write_bytes(KINDS["tar.gz"])
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=700k", "tmpfs", disk], capture_output=True).returncode:
-        pytest.skip("mounting a small file system needs root")
-    try:
+    with small_disk(tmp_path / "disk", "700k") as disk:
         with pytest.raises(TandemError, match=r"b: cannot be written \(the disk is full\); make room"):
             unpack(archive, {EN: disk / "a", DE: disk / "b"})
         assert list(disk.iterdir()) == []
-    finally:
-        subprocess.run(["umount", disk], check=True)
