@@ -31,11 +31,11 @@ from tandem.doctor.predict import (
 )
 from tandem.model.transformer import Transformer
 from tandem.train.batches import check_everyone_has_work
+from tandem.train.calibration import Calibration, calibrate
 from tandem.train.plan import circumstances, may_remember
-from tandem.train.rehearsal import Rehearsal, rehearse
 
 # Together with the start of the program less than a minute, even over a slow link.
-REHEARSAL_SECONDS, SECONDS_A_SUM = 8.0, 6.0
+CALIBRATION_SECONDS, SECONDS_A_SUM = 8.0, 6.0
 FLOAT_BYTES = 4
 # Weights, gradient and Adam's two means; a checkpoint leaves the gradient out, one of the best the means, too.
 TRAINING_FLOATS, CHECKPOINT_FLOATS, BEST_FLOATS = 4, 3, 1
@@ -66,20 +66,20 @@ def examine(
         with _stage("corpus", progress):
             reading = _slowest_reading(used, world)
         with _stage("steps without exchange", progress):
-            rehearsal = rehearse(config, world, used.batches, used.vocabulary, REHEARSAL_SECONDS)
+            calibration = calibrate(config, world, used.batches, used.vocabulary, CALIBRATION_SECONDS)
         with _stage("sums over the network", progress):
             sums = measure_sums(world, values, SECONDS_A_SUM) if world.size > 1 else None
-            seen = _seen(config, world, shapes, rehearsal, sums)
+            seen = _seen(config, world, shapes, calibration, sums)
         task = Task(config, len(world.hosts), values, price_per_hour)
         found = Findings(
             machines=machines,
             hosts_of_ranks=[_host_of(world, rank) for rank in range(world.size)],
             needs=_needs(config, values),
-            computing=_computing(rehearsal, used, gflops),
+            computing=_computing(calibration, used, gflops),
             network=None if sums is None else _network(sums),
             reading=reading,
             predictions=predictions(task, seen),
-            other_links=_other_links(task, seen, rehearsal, sums),
+            other_links=_other_links(task, seen, calibration, sums),
         )
         return _diagnosis(found, task)
 
@@ -109,12 +109,12 @@ def _slowest_reading(used: Sentences, world: World) -> Reading | None:
 
 
 def _seen(
-    config: Config, world: World, shapes: list[torch.Size], rehearsal: Rehearsal, sums: Sums | None
+    config: Config, world: World, shapes: list[torch.Size], calibration: Calibration, sums: Sums | None
 ) -> Circumstances:
     """What predictions are made from; a process alone exchanges nothing."""
     if sums is None:
         sums = Sums(Link(math.inf, 0.0), {"allreduce": Curve(((1, 0.0),))}, {})
-    seen = circumstances(config, world, rehearsal, shapes, sums)
+    seen = circumstances(config, world, calibration, shapes, sums)
     if len(world.hosts) == 1 or not may_remember(config):
         return seen
     low_rank = measure_low_rank(world, shapes, config.exchange.powersgd_rank)
@@ -136,13 +136,13 @@ def _needs(config: Config, values: int) -> Needs:
     )
 
 
-def _computing(rehearsal: Rehearsal, used: Sentences, gflops: float) -> Computing:
+def _computing(calibration: Calibration, used: Sentences, gflops: float) -> Computing:
     return Computing(
-        together_seconds=rehearsal.together_seconds,
-        apart_seconds=rehearsal.apart_seconds,
-        process_seconds=tuple(statistics.mean(seconds) for seconds in rehearsal.step_seconds),
-        parts=rehearsal.parts,
-        worked_out=rehearsal.worked_out,
+        together_seconds=calibration.together_seconds,
+        apart_seconds=calibration.apart_seconds,
+        process_seconds=tuple(statistics.mean(seconds) for seconds in calibration.step_seconds),
+        parts=calibration.parts,
+        worked_out=calibration.worked_out,
         made_up_sentences=used.corpus is None,
         gflops=gflops,
     )
@@ -156,12 +156,12 @@ def _network(sums: Sums) -> Network:
     )
 
 
-def _other_links(task: Task, seen: Circumstances, rehearsal: Rehearsal, sums: Sums | None) -> list[OtherLink]:
+def _other_links(task: Task, seen: Circumstances, calibration: Calibration, sums: Sums | None) -> list[OtherLink]:
     if task.hosts > 1:
         assert sums is not None, "several hosts have measured their link"
         measured = sums.link.bytes_per_second / MBIT
         return other_links(task, seen, sums.coding, [*USUAL_MBIT, *(measured * factor for factor in OTHER_FACTORS)])
-    once = rehearsal.parts.get("optimizer", 0.0)
+    once = calibration.parts.get("optimizer", 0.0)
     return other_links(task, with_second_host(seen, once, task.values), {}, USUAL_MBIT)
 
 

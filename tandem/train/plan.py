@@ -15,12 +15,12 @@ from tandem.cluster.world import World
 from tandem.config import Config
 from tandem.files import write_whole
 from tandem.train.batches import Batches
-from tandem.train.rehearsal import Rehearsal, rehearse
+from tandem.train.calibration import Calibration, calibrate
 from tandem.train.run import RunPaths
 from tandem.train.state import TrainState
 
 # Nobody waits gladly for a run to begin: each way of summing and the steps for their time may take so long.
-SECONDS_A_SUM, REHEARSAL_SECONDS = 0.6, 1.5
+SECONDS_A_SUM, CALIBRATION_SECONDS = 0.6, 1.5
 # Backward multiplies every matrix twice, forward once.
 BACKWARD_SHARE = 2 / 3
 
@@ -40,8 +40,8 @@ def plan_exchange(config: Config, world: World, state: TrainState, batches: Batc
         return Choice(plan, f"{plan}, as the run has begun", {})
     shapes = [parameter.shape for parameter in state.model.parameters()]
     sums = measure_sums(world, sum(shape.numel() for shape in shapes), SECONDS_A_SUM)
-    rehearsal = rehearse(config, world, batches, state.model.vocab_size, REHEARSAL_SECONDS)
-    choice = choose(config.exchange, circumstances(config, world, rehearsal, shapes, sums))
+    calibration = calibrate(config, world, batches, state.model.vocab_size, CALIBRATION_SECONDS)
+    choice = choose(config.exchange, circumstances(config, world, calibration, shapes, sums))
     if world.leads:
         kept = {"hosts": hosts, "remembers": remembers, **asdict(choice.plan), "reason": choice.reason}
         write_whole(run.exchange_file, (json.dumps(kept, indent=2) + "\n").encode())
@@ -54,16 +54,16 @@ def may_remember(config: Config) -> bool:
 
 
 def circumstances(
-    config: Config, world: World, rehearsal: Rehearsal, shapes: Sequence[torch.Size], sums: Sums
+    config: Config, world: World, calibration: Calibration, shapes: Sequence[torch.Size], sums: Sums
 ) -> Circumstances:
     """What a choice is made from, for a gradient of these shapes."""
     micro_batches = math.ceil(config.batch.micro_batches / world.size)
     return Circumstances(
         link=sums.link,
         sum_seconds=sums.seconds(sum(shape.numel() for shape in shapes)),
-        together_seconds=rehearsal.together_seconds,
-        apart_seconds=rehearsal.apart_seconds,
-        backward_seconds=BACKWARD_SHARE * rehearsal.together_seconds / micro_batches,
+        together_seconds=calibration.together_seconds,
+        apart_seconds=calibration.apart_seconds,
+        backward_seconds=BACKWARD_SHARE * calibration.together_seconds / micro_batches,
         buckets=bucket_shares(shapes),
         remembers=may_remember(config),
         deltas=config.exchange.deltas,

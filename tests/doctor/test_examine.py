@@ -28,7 +28,7 @@ from tests.conftest import TINY
 @pytest.fixture(autouse=True)
 def little_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Figures need not be good here."""
-    monkeypatch.setattr(examination, "REHEARSAL_SECONDS", 0.5)
+    monkeypatch.setattr(examination, "CALIBRATION_SECONDS", 0.5)
 
 
 def test_alone_with_a_corpus(tiny_config: Callable[..., Config], tiny_corpus: PreparedCorpus, tmp_path: Path) -> None:

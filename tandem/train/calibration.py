@@ -45,7 +45,7 @@ class Alone(Exchange):
 
 
 @dataclass(frozen=True)
-class Rehearsal:
+class Calibration:
     """How long steps took without any exchange."""
 
     step_seconds: tuple[tuple[float, ...], ...]
@@ -67,7 +67,7 @@ class Rehearsal:
         return max(statistics.mean(seconds) for seconds in self.step_seconds)
 
 
-def rehearse(config: Config, world: World, batches: Batches, vocab_size: int, seconds: float) -> Rehearsal:
+def calibrate(config: Config, world: World, batches: Batches, vocab_size: int, seconds: float) -> Calibration:
     """Take steps for about so long on every process at once; all get the same answer, save for the parts."""
     state = TrainState.fresh(config, vocab_size, world.device)
     loss = TranslationLoss(state.model, config.optimizer.label_smoothing)
@@ -76,7 +76,7 @@ def rehearse(config: Config, world: World, batches: Batches, vocab_size: int, se
     timed = _Timed(stepper, batches, world)
     expected = timed.expected_seconds()
     if FEWEST_STEPS * expected > seconds:
-        return Rehearsal(_of_all(world, [timed.worked_out_seconds(PART_SHARE * seconds)]), {}, worked_out=True)
+        return Calibration(_of_all(world, [timed.worked_out_seconds(PART_SHARE * seconds)]), {}, worked_out=True)
     # The step that warms up also tells how many there is time for.
     first = world.largest(timed.whole_step(1))
     count = min(max(int(seconds / first), FEWEST_STEPS), MOST_STEPS)
@@ -84,7 +84,7 @@ def rehearse(config: Config, world: World, batches: Batches, vocab_size: int, se
     world.meet()
     taken = [timed.whole_step(step) for step in range(2, 2 + count)]
     parts = {part: spent / count for part, spent in clock.lap().items()}
-    return Rehearsal(_of_all(world, taken), parts, worked_out=False)
+    return Calibration(_of_all(world, taken), parts, worked_out=False)
 
 
 class _Timed:
