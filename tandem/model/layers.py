@@ -4,8 +4,9 @@ The CPU paths look odd because they were measured: at sentence lengths, bfloat16
 `scaled_dot_product_attention` is several times slower in its backward pass than three plain products,
 and `F.dropout` spends eight times as long drawing its mask as the byte mask below.
 
-Mixed precision is explicit: the number format of the activations decides, and weights, kept in float32, are cast
-to it where they are used. `torch.autocast` would send every softmax through float32, a third slower over all.
+Layers know nothing of mixed precision: they compute in the number format of their weights, and a half-precision
+training goes through a copy of the model in that format (`flat_weights.py`). `torch.autocast` would cast every
+weight at every use, and send every softmax through float32, a third slower over all.
 
 Shapes: B batch, T target positions, S source positions, D model width, H heads, K width of a head.
 """
@@ -53,28 +54,22 @@ def dropout(x: Tensor, rate: float, training: bool) -> Tensor:
     return dropped
 
 
-def attend(q_BHTK: Tensor, k_BHSK: Tensor, v_BHSK: Tensor, mask: Tensor | None, rate: float) -> Tensor:
-    """Scaled dot-product attention; `mask` is added to the scores, `rate` drops attention weights."""
+def attend(
+    q_BHTK: Tensor, k_BHSK: Tensor, v_BHSK: Tensor, *, mask: Tensor | None = None, causal: bool = False, rate: float
+) -> Tensor:
+    """Scaled dot-product attention; `rate` drops attention weights.
+
+    `mask` is added to the scores and has their number format: CUDA's kernels take no other. With `causal` a position
+    sees itself and those before it, which a GPU's kernels work out by themselves: a mask would rule Flash out.
+    """
     if q_BHTK.is_cuda:
-        return F.scaled_dot_product_attention(q_BHTK, k_BHSK, v_BHSK, attn_mask=mask, dropout_p=rate)
+        return F.scaled_dot_product_attention(q_BHTK, k_BHSK, v_BHSK, attn_mask=mask, dropout_p=rate, is_causal=causal)
     scores_BHTS = (q_BHTK * (1 / math.sqrt(q_BHTK.shape[-1]))) @ k_BHSK.transpose(-1, -2)
+    if causal:
+        mask = torch.full(scores_BHTS.shape[-2:], float("-inf"), dtype=scores_BHTS.dtype).triu(1)
     if mask is not None:
-        scores_BHTS = scores_BHTS + mask.to(scores_BHTS.dtype)
+        scores_BHTS = scores_BHTS + mask
     return dropout(scores_BHTS.softmax(-1), rate, training=rate > 0) @ v_BHSK
-
-
-class Linear(nn.Linear):
-    """A linear map in the number format of its input."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        return F.linear(x, self.weight.to(x.dtype), self.bias.to(x.dtype))
-
-
-class LayerNorm(nn.LayerNorm):
-    """Layer normalisation in the number format of its input."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        return F.layer_norm(x, self.normalized_shape, self.weight.to(x.dtype), self.bias.to(x.dtype), self.eps)
 
 
 def split_heads(x_BTD: Tensor, heads: int) -> Tensor:
@@ -117,14 +112,17 @@ class SelfAttention(nn.Module):
         super().__init__()
         self.heads, self.rate = heads, rate
         # One product for queries, keys and values: fewer, larger matrix multiplications.
-        self.query_key_value = Linear(width, 3 * width)
-        self.output = Linear(width, width)
+        self.query_key_value = nn.Linear(width, 3 * width)
+        self.output = nn.Linear(width, width)
 
-    def forward(self, x_BTD: Tensor, mask: Tensor | None, past: KeyValues | None = None) -> Tensor:
+    def forward(
+        self, x_BTD: Tensor, *, mask: Tensor | None = None, causal: bool = False, past: KeyValues | None = None
+    ) -> Tensor:
         q, k, v = (split_heads(part, self.heads) for part in self.query_key_value(x_BTD).chunk(3, dim=-1))
         if past is not None:
             k, v = past.append(k, v)
-        mixed: Tensor = self.output(merge_heads(attend(q, k, v, mask, self.rate if self.training else 0.0)))
+        rate = self.rate if self.training else 0.0
+        mixed: Tensor = self.output(merge_heads(attend(q, k, v, mask=mask, causal=causal, rate=rate)))
         return mixed
 
 
@@ -134,9 +132,9 @@ class CrossAttention(nn.Module):
     def __init__(self, width: int, heads: int, rate: float) -> None:
         super().__init__()
         self.heads, self.rate = heads, rate
-        self.query = Linear(width, width)
-        self.key_value = Linear(width, 2 * width)
-        self.output = Linear(width, width)
+        self.query = nn.Linear(width, width)
+        self.key_value = nn.Linear(width, 2 * width)
+        self.output = nn.Linear(width, width)
 
     def keys_values(self, memory_BSD: Tensor) -> tuple[Tensor, Tensor]:
         """Project the encoded source once; every decoding step then reuses the result."""
@@ -145,7 +143,8 @@ class CrossAttention(nn.Module):
 
     def forward(self, x_BTD: Tensor, keys_values: tuple[Tensor, Tensor], mask: Tensor | None) -> Tensor:
         q = split_heads(self.query(x_BTD), self.heads)
-        mixed: Tensor = self.output(merge_heads(attend(q, *keys_values, mask, self.rate if self.training else 0.0)))
+        rate = self.rate if self.training else 0.0
+        mixed: Tensor = self.output(merge_heads(attend(q, *keys_values, mask=mask, rate=rate)))
         return mixed
 
 
@@ -155,8 +154,8 @@ class FeedForward(nn.Module):
     def __init__(self, width: int, inner_width: int, rate: float) -> None:
         super().__init__()
         self.rate = rate
-        self.inner = Linear(width, inner_width)
-        self.output = Linear(inner_width, width)
+        self.inner = nn.Linear(width, inner_width)
+        self.output = nn.Linear(inner_width, width)
 
     def forward(self, x_BTD: Tensor) -> Tensor:
         mixed: Tensor = self.output(dropout(F.relu(self.inner(x_BTD)), self.rate, self.training))

@@ -8,116 +8,141 @@ Shapes: N target tokens without padding, D model width, V vocabulary.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from tandem.corpus.tokenizer import PAD
+from tandem.model.batch import Batch
+from tandem.model.memory_estimate import LOSS_CHUNK_ROWS
 from tandem.model.transformer import Transformer
 
 # 512 rows of 8,000 bfloat16 logits are 8 MB: the chunk stays in the CPU's cache between its passes.
-# A GPU wants fewer, larger products.
+# A GPU wants fewer, larger products; 4,096 rows of 32,000 logits are 262 MB, and so are their probabilities.
 CPU_CHUNK_ROWS = 512
-CUDA_CHUNK_ROWS = 8192
+CUDA_CHUNK_ROWS = LOSS_CHUNK_ROWS
 # Keeps the logarithm finite where a probability underflows to zero.
 SMALLEST_PROBABILITY = 1e-30
 
 
 class ChunkedCrossEntropy(torch.autograd.Function):
-    """Sums of the smoothed objective and of the plain negative log-likelihood over all rows."""
+    """Sums of the smoothed objective, scaled for backward and as it is, and of the negative log-likelihood.
+
+    Backward goes through the scaled one: its gradient is formed with `factor`, which brings the sum down to a mean, and
+    with `loss_scale`, which lifts float16's small gradients over what that format rounds to zero.
+    """
 
     @staticmethod
     def forward(
-        ctx: Any, hidden_ND: Tensor, weight_VD: Tensor, targets_N: Tensor, smoothing: float, vocab_size: int
-    ) -> tuple[Tensor, Tensor]:
-        dtype = hidden_ND.dtype
+        ctx: Any,
+        hidden_ND: Tensor,
+        weight_VD: Tensor,
+        projection_VD: Tensor,
+        labels_N: Tensor,
+        smoothing: float,
+        vocab_size: int,
+        factor: float,
+        loss_scale: Tensor | None,
+    ) -> tuple[Tensor, Tensor, Tensor]:
         # Rows that only pad the vocabulary take part in the products and in nothing else.
-        padding = slice(vocab_size, None)
-        half_weight_VD = weight_VD.to(dtype)
-        mean_weight_D1 = weight_VD[:vocab_size].mean(0).unsqueeze(1)
+        padding = slice(vocab_size, None) if vocab_size < len(weight_VD) else None
         grad_hidden_ND = torch.empty_like(hidden_ND)
         grad_weight_VD = torch.zeros_like(weight_VD)
-        objective, nll = weight_VD.new_zeros(2)
-        rows = CUDA_CHUNK_ROWS if hidden_ND.is_cuda else CPU_CHUNK_ROWS
-        rows_C = torch.arange(rows, device=hidden_ND.device)
-        for start in range(0, len(targets_N), rows):
-            chunk = slice(start, start + rows)
-            hidden_CD, target_C1 = hidden_ND[chunk], targets_N[chunk].unsqueeze(1)
-            logits_CV = hidden_CD @ half_weight_VD.T
-            logits_CV[:, padding] = float("-inf")
-            probabilities_CV = logits_CV.softmax(-1)
-            nll_C1 = target_nll(logits_CV, probabilities_CV, target_C1)
-            # log sum exp(logits) - mean(logits), the loss against the uniform distribution; the mean over
-            # the vocabulary is one dot product with the mean embedding.
-            log_normaliser_C1 = logits_CV.gather(1, target_C1).float() + nll_C1
-            uniform_C1 = log_normaliser_C1 - hidden_CD.to(weight_VD.dtype) @ mean_weight_D1
-            nll += nll_C1.sum()
-            objective += ((1 - smoothing) * nll_C1 + smoothing * uniform_C1).sum()
+        logit_N1, probability_N1 = (hidden_ND.new_empty(len(labels_N), 1) for _ in range(2))
+        if hidden_ND.dtype == torch.float16:
+            # Half of a vocabulary's probabilities are too small for float16.
+            probability_N1 = probability_N1.float()
+        # float16 needs its gradients scaled before they are rounded; elsewhere the products scale on the way.
+        on_the_way = factor if loss_scale is None else 1.0
+        scale = None if loss_scale is None else loss_scale * factor
+        for chunk in _chunks(hidden_ND):
+            hidden_CD, label_C1 = hidden_ND[chunk], labels_N[chunk].unsqueeze(1)
+            logits_CV = hidden_CD @ projection_VD.T
+            if padding is not None:
+                logits_CV[:, padding] = float("-inf")
+            probabilities_CV = logits_CV.softmax(-1, dtype=probability_N1.dtype)
+            torch.gather(logits_CV, 1, label_C1, out=logit_N1[chunk])
+            torch.gather(probabilities_CV, 1, label_C1, out=probability_N1[chunk])
             # d objective / d logits = softmax - (1 - smoothing) one-hot - smoothing / V
             grad_logits_CV = probabilities_CV.sub_(smoothing / vocab_size)
-            grad_logits_CV[:, padding] = 0
-            # By index, because scatter_add_ copies the whole chunk first.
-            grad_logits_CV[rows_C[: len(target_C1)], target_C1.squeeze(1)] -= 1 - smoothing
-            torch.mm(grad_logits_CV, half_weight_VD, out=grad_hidden_ND[chunk])
-            grad_weight_VD += grad_logits_CV.T @ hidden_CD
+            grad_logits_CV.scatter_(1, label_C1, probability_N1[chunk] - (1 - smoothing + smoothing / vocab_size))
+            if padding is not None:
+                grad_logits_CV[:, padding] = 0
+            if scale is not None:
+                grad_logits_CV.mul_(scale)
+            grad_logits_CV = grad_logits_CV.to(hidden_ND.dtype)
+            out = grad_hidden_ND[chunk]
+            torch.addmm(out, grad_logits_CV, projection_VD, beta=0, alpha=on_the_way, out=out)
+            grad_weight_VD.add_(grad_logits_CV.T @ hidden_CD, alpha=on_the_way)
         ctx.save_for_backward(grad_hidden_ND, grad_weight_VD)
-        ctx.mark_non_differentiable(nll)
-        return objective, nll
+        nll = -probability_N1.to(weight_VD.dtype).clamp_min(SMALLEST_PROBABILITY).log().sum()
+        # The loss against the uniform distribution is the likelihood's, with the mean of a row's logits in place of the
+        # target's; their sum over all rows is one product of the sum of hidden states with the mean embedding.
+        mean_logits = hidden_ND.sum(0, dtype=weight_VD.dtype) @ weight_VD[:vocab_size].mean(0)
+        objective = torch.add(nll, logit_N1.sum(dtype=weight_VD.dtype) - mean_logits, alpha=smoothing)
+        ctx.mark_non_differentiable(objective, nll)
+        return objective * (factor if scale is None else scale), objective, nll
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None, None, None]:
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         grad_hidden_ND, grad_weight_VD = ctx.saved_tensors
         grad = grads[0]
-        return grad_hidden_ND * grad.to(grad_hidden_ND.dtype), grad_weight_VD * grad, None, None, None
+        return grad_hidden_ND * grad.to(grad_hidden_ND.dtype), grad_weight_VD * grad, None, None, None, None, None, None
 
 
-def target_nll(logits_CV: Tensor, probabilities_CV: Tensor, target_C1: Tensor) -> Tensor:
-    """Negative log-likelihood of the targets.
+def _chunks(rows: Tensor) -> Iterator[slice]:
+    size = CUDA_CHUNK_ROWS if rows.is_cuda else CPU_CHUNK_ROWS
+    return (slice(start, start + size) for start in range(0, len(rows), size))
 
-    A bfloat16 softmax rounds each probability by at most 0.4 %, without bias: over a batch's thousands of tokens that
-    is far below the loss's own noise, and five times faster than float32. float16, whose small probabilities vanish,
-    has to go the long way.
-    """
-    if logits_CV.dtype == torch.float16:
-        return logits_CV.float().logsumexp(-1, keepdim=True) - logits_CV.gather(1, target_C1).float()
-    return -probabilities_CV.gather(1, target_C1).float().clamp_min(SMALLEST_PROBABILITY).log()
+
+class LossSums(NamedTuple):
+    """What a micro-batch's loss adds up to, on the device."""
+
+    scaled: Tensor
+    """The objective times the factors that gradients are wanted with: what backward goes through."""
+    objective: Tensor
+    """Label-smoothed cross entropy, summed over target tokens."""
+    nll: Tensor
+    """Plain negative log-likelihood, summed over target tokens."""
 
 
 class TranslationLoss(nn.Module):
-    """The model together with its loss: what is trained, and what gradients are exchanged for."""
+    """The model together with its loss: what is trained."""
 
     def __init__(self, model: Transformer, smoothing: float) -> None:
         super().__init__()
         self.model = model
         self.smoothing = smoothing
 
-    def forward(self, source_BS: Tensor, target_BT: Tensor) -> tuple[Tensor, Tensor]:
-        """Sums over target tokens of the smoothed objective and of the plain negative log-likelihood.
-
-        `target_BT` starts with BOS and ends with EOS, so each position predicts the one after it.
-        """
-        labels_BT = target_BT[:, 1:]
-        real_BT = labels_BT != PAD
-        hidden_ND = self.model(source_BS, target_BT[:, :-1])[real_BT]
-        weight_VD = self.model.output_weight()
-        sums: tuple[Tensor, Tensor] = ChunkedCrossEntropy.apply(  # type: ignore[no-untyped-call]
-            hidden_ND, weight_VD, labels_BT[real_BT], self.smoothing, self.model.vocab_size
+    def forward(self, batch: Batch, factor: float = 1.0, loss_scale: Tensor | None = None) -> LossSums:
+        """Sums over target tokens; `factor` and `loss_scale` multiply the gradients."""
+        sums = ChunkedCrossEntropy.apply(  # type: ignore[no-untyped-call]
+            hidden_states(self.model, batch),
+            self.model.output_weight(),
+            self.model.output_projection(),
+            batch.labels_N,
+            self.smoothing,
+            self.model.vocab_size,
+            factor,
+            loss_scale,
         )
-        return sums
+        return LossSums(*sums)
+
+
+def hidden_states(model: Transformer, batch: Batch) -> Tensor:
+    """The decoder's last states (N, D) where there is something to predict."""
+    hidden_BTD: Tensor = model(batch.source_BS, batch.target_BT, source_padded=batch.source_padded)
+    return hidden_BTD.flatten(0, 1).index_select(0, batch.places_N)
 
 
 @torch.no_grad()
-def exact_nll(model: Transformer, source_BS: Tensor, target_BT: Tensor) -> tuple[float, int]:
-    """Sum of the negative log-likelihood in full precision, and the number of target tokens: for evaluation."""
-    labels_BT = target_BT[:, 1:]
-    real_BT = labels_BT != PAD
-    hidden_ND, labels_N = model(source_BS, target_BT[:, :-1])[real_BT], labels_BT[real_BT]
-    rows = CUDA_CHUNK_ROWS if hidden_ND.is_cuda else CPU_CHUNK_ROWS
-    total = 0.0
-    for start in range(0, len(labels_N), rows):
-        chunk = slice(start, start + rows)
+def exact_nll(model: Transformer, batch: Batch) -> Tensor:
+    """Sum of the negative log-likelihood in full precision: for evaluation."""
+    hidden_ND = hidden_states(model, batch)
+    total = hidden_ND.new_zeros((), dtype=torch.float32)
+    for chunk in _chunks(hidden_ND):
         logits_CV = F.linear(hidden_ND[chunk].float(), model.output_weight())[:, : model.vocab_size]
-        total += float(F.cross_entropy(logits_CV, labels_N[chunk], reduction="sum"))
-    return total, len(labels_N)
+        total += F.cross_entropy(logits_CV, batch.labels_N[chunk], reduction="sum")
+    return total

@@ -15,11 +15,17 @@ from torch.nn.utils.rnn import pad_sequence
 from tandem.config import SearchConfig
 from tandem.corpus.tokenizer import BOS, EOS, PAD
 from tandem.model.layers import KeyValues
-from tandem.model.transformer import Transformer
+from tandem.model.memory_estimate import largest_search_batch
+from tandem.model.transformer import Memory, Transformer
 
 # A translation may be longer than its source, but not without end: the bound of the original recipe.
 EXTRA_LENGTH = 50
 IMPOSSIBLE = float("-inf")
+# After so many positions the host looks which sentences are done. A processor is spared work by looking at once; a GPU
+# loses more by waiting for the answer than by a few positions of sentences that are done.
+LOOK_EVERY = {"cpu": 1, "cuda": 8}
+# More at once gain a processor nothing.
+CPU_SENTENCES = 64
 
 
 def length_limit(source_length: int, max_length: int) -> int:
@@ -42,33 +48,42 @@ class Finished:
     def offer(self, scores_BC: Tensor, tokens_BCL: Tensor, sentences_B: Tensor) -> None:
         """Keep for each of these sentences the better of what there is and the best of C candidates."""
         scores_B, best_B = scores_BC.max(dim=1)
-        better_B = scores_B > self.scores_B[sentences_B]
-        winners_B = sentences_B[better_B]
-        self.scores_B[winners_B] = scores_B[better_B]
-        self.tokens_BL[winners_B, : tokens_BCL.shape[2]] = tokens_BCL[better_B, best_B[better_B]]
+        length = tokens_BCL.shape[2]
+        rows_B11 = best_B[:, None, None].expand(-1, 1, length)
+        found_BL = tokens_BCL.gather(1, rows_B11).squeeze(1)
+        so_far_B, tokens_BL = self.scores_B.index_select(0, sentences_B), self.tokens_BL.index_select(0, sentences_B)
+        better_B = scores_B > so_far_B
+        # Later hypotheses are longer, so a better one covers all of what it replaces.
+        tokens_BL[:, :length] = torch.where(better_B[:, None], found_BL, tokens_BL[:, :length])
+        self.scores_B.index_copy_(0, sentences_B, torch.where(better_B, scores_B, so_far_B))
+        self.tokens_BL.index_copy_(0, sentences_B, tokens_BL)
 
 
 @torch.inference_mode()
-def beam_search(model: Transformer, source_BS: Tensor, beam: int, alpha: float) -> list[list[int]]:
-    """The best translation of each source, as ids without BOS and EOS; B shrinks as sentences are done."""
-    batch, device = source_BS.shape[0], source_BS.device
+def beam_search(model: Transformer, sources: Sequence[Sequence[int]], beam: int, alpha: float) -> list[list[int]]:
+    """The best translation of each source, as ids without BOS and EOS; B shrinks as sentences are done.
+
+    Sources are on the host, without EOS: whatever depends on their lengths alone is worked out there.
+    """
+    batch, device = len(sources), model.positions.device
     # Each sentence has its own limit, or its translation would depend on what it happens to be batched with.
-    limits = [length_limit(pieces, model.config.max_length) for pieces in (source_BS != PAD).sum(1).tolist()]
-    limits_B = torch.tensor(limits, device=device)
-    largest_penalties_B = torch.tensor([length_penalty(limit, alpha) for limit in limits], device=device)
-    memory = model.encode(source_BS)
+    limits = [length_limit(len(ids) + 1, model.config.max_length) for ids in sources]
+    limits_B = torch.tensor(limits).to(device)
+    largest_penalties_B = torch.tensor([length_penalty(limit, alpha) for limit in limits]).to(device)
+    memory = _encoded(model, sources)
     pasts = [KeyValues() for _ in model.decoder]
-    weight_VD = model.output_weight().to(model.compute_dtype)
+    projection_VD = model.output_projection()
     finished = Finished(batch, max(limits), device)
     sentences_B = torch.arange(batch, device=device)
     tokens_BRL = torch.full((batch, beam, 1), BOS, device=device)
     # All but one hypothesis start as impossible, or the first step would choose R equal ones.
     alive_BR = torch.full((batch, beam), IMPOSSIBLE, device=device)
     alive_BR[:, 0] = 0
+    look_every = LOOK_EVERY[device.type]
     for length in range(1, max(limits) + 1):
         hidden_BRD = model.step(tokens_BRL[:, :, -1], length - 1, pasts, memory)
-        logits_BRV = F.linear(hidden_BRD, weight_VD)[:, :, : model.vocab_size].float()
-        must_end_B = limits_B[sentences_B] == length if length in limits else None
+        logits_BRV = F.linear(hidden_BRD, projection_VD)[:, :, : model.vocab_size].float()
+        must_end_B = limits_B.index_select(0, sentences_B) <= length if length >= min(limits) else None
         candidates_BC, parent_BC, token_BC = best_continuations(logits_BRV, alive_BR, must_end_B)
         grown_BCL = tokens_BRL.gather(1, parent_BC.unsqueeze(2).expand(-1, -1, length))
         ends_BC = token_BC == EOS
@@ -78,19 +93,28 @@ def beam_search(model: Transformer, source_BS: Tensor, beam: int, alpha: float) 
         tokens_BRL = torch.cat([grown_BCL, token_BC.unsqueeze(2)], dim=2)
         tokens_BRL = tokens_BRL.gather(1, kept_BR.unsqueeze(2).expand(-1, -1, length + 1))
         rows_BR = torch.arange(len(alive_BR), device=device).unsqueeze(1) * beam + parent_BC.gather(1, kept_BR)
-        # Done: log-probabilities only fall and the penalty is largest at the limit, so nothing alive can win.
-        hopeful_B = alive_BR[:, 0] / largest_penalties_B[sentences_B] > finished.scores_B[sentences_B]
-        if not bool(hopeful_B.all()):
-            going_B = hopeful_B.nonzero().squeeze(1)
-            sentences_B, alive_BR, tokens_BRL, rows_BR = (
-                tensor.index_select(0, going_B) for tensor in (sentences_B, alive_BR, tokens_BRL, rows_BR)
-            )
-            memory = memory.select(going_B)
-        if not len(sentences_B):
-            break
+        if length % look_every == 0:
+            # Done: log-probabilities only fall and the penalty is largest at the limit, so nothing alive can win.
+            hopes_B = alive_BR[:, 0] / largest_penalties_B.index_select(0, sentences_B)
+            hopeful = (hopes_B > finished.scores_B.index_select(0, sentences_B)).tolist()
+            if not any(hopeful):
+                break
+            if not all(hopeful):
+                going_B = torch.tensor([place for place, hope in enumerate(hopeful) if hope]).to(device)
+                sentences_B, alive_BR, tokens_BRL, rows_BR = (
+                    tensor.index_select(0, going_B) for tensor in (sentences_B, alive_BR, tokens_BRL, rows_BR)
+                )
+                memory = memory.select(going_B)
         for past in pasts:
             past.select(rows_BR.flatten())
     return [[token for token in ids if token != PAD] for ids in finished.tokens_BL.tolist()]
+
+
+def _encoded(model: Transformer, sources: Sequence[Sequence[int]]) -> Memory:
+    """The encoded sources."""
+    rows = [torch.tensor([*ids, EOS]) for ids in sources]
+    source_BS = pad_sequence(rows, batch_first=True, padding_value=PAD).to(model.positions.device)
+    return model.encode(source_BS, padded=len(set(map(len, rows))) > 1)
 
 
 def best_continuations(
@@ -101,7 +125,8 @@ def best_continuations(
     Twice the beam: even if R of them end here, R others live on.
     """
     log_normaliser_BR1 = logits_BRV.logsumexp(-1, keepdim=True)
-    logits_BRV[:, :, [PAD, BOS]] = IMPOSSIBLE
+    for never in (PAD, BOS):
+        logits_BRV[:, :, never] = IMPOSSIBLE
     if must_end_B is not None:
         goes_on_V = torch.arange(logits_BRV.shape[2], device=logits_BRV.device) != EOS
         logits_BRV.masked_fill_(must_end_B[:, None, None] & goes_on_V, IMPOSSIBLE)
@@ -113,27 +138,42 @@ def best_continuations(
     return candidates_BC, choice_BC // width, token_BRC.flatten(1).gather(1, choice_BC)
 
 
+def sentences_at_once(model: Transformer, search: SearchConfig) -> int:
+    """Sentences that a search takes together; where that is left open, by the memory that holds no tensor now.
+
+    Not by what the driver calls free: PyTorch keeps what training has used, and gives it back when it is wanted.
+    """
+    if search.batch_sentences != "auto":
+        return search.batch_sentences
+    if model.positions.device.type != "cuda":
+        return CPU_SENTENCES
+    device = model.positions.device
+    free = torch.cuda.get_device_properties(device).total_memory - torch.cuda.memory_allocated(device)
+    return largest_search_batch(model.config, model.vocab_size, search.beam, free)
+
+
 def translate_ids(
     model: Transformer,
     sources: Sequence[Sequence[int]],
     search: SearchConfig,
     share: slice = slice(None),
     progress: Callable[[int, int], None] = lambda done, total: None,
+    *,
+    at_once: int | None = None,
 ) -> dict[int, list[int]]:
     """Translations by index. Sentences of like length go together; `share` picks some of these batches.
 
+    Processes that share the work must agree on how many go together (`at_once`), or they cut different batches.
     `progress` hears how many batches of how many are done.
     """
     longest = model.config.max_length - 1  # EOS takes the last position
     # An empty line needs no model to be translated into an empty line.
     by_length = sorted((i for i, ids in enumerate(sources) if ids), key=lambda i: len(sources[i]))
-    size = search.batch_sentences
+    size = sentences_at_once(model, search) if at_once is None else at_once
     batches = [by_length[start : start + size] for start in range(0, len(by_length), size)][share]
     translations: dict[int, list[int]] = {}
     for done, batch in enumerate(batches, 1):
-        rows = [torch.tensor([*sources[i][:longest], EOS]) for i in batch]
-        source_BS = pad_sequence(rows, batch_first=True, padding_value=PAD).to(model.positions.device)
-        found = beam_search(model, source_BS, search.beam, search.length_penalty)
+        found = beam_search(model, [sources[i][:longest] for i in batch], search.beam, search.length_penalty)
         translations.update(zip(batch, found, strict=True))
         progress(done, len(batches))
     return translations

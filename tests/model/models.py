@@ -11,7 +11,9 @@ from torch.nn.utils.rnn import pad_sequence
 
 from tandem.config import ModelConfig
 from tandem.corpus.tokenizer import BOS, EOS, PAD
+from tandem.model.batch import Batch, PackedBatch
 from tandem.model.loss import TranslationLoss
+from tandem.model.search import beam_search
 from tandem.model.transformer import Transformer
 
 
@@ -23,7 +25,6 @@ def random_model(vocab_size: int = 21, *, seed: int = 0, spread: float = 0.3, **
     shape = {"encoder_layers": 2, "decoder_layers": 2, "d_model": 16, "heads": 4, "d_ff": 24, "max_length": 40}
     torch.manual_seed(seed)
     model = Transformer(ModelConfig(**{**shape, **settings}), vocab_size).double().eval()  # type: ignore[arg-type]
-    model.compute_dtype = torch.float64
     with torch.no_grad():
         for parameter in model.parameters():
             parameter += spread * torch.randn_like(parameter)
@@ -41,21 +42,29 @@ def trained_model(vocab_size: int, steps: int) -> Transformer:
     Untrained models repeat one piece or stay silent, and would make poor subjects for a search.
     """
     model = random_model(vocab_size, encoder_layers=1, decoder_layers=1, d_model=32, d_ff=32, spread=0.0).float()
-    model.compute_dtype = torch.float32
     criterion = TranslationLoss(model, smoothing=0.0).train()
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
     random = np.random.default_rng(0)
     for _ in range(steps):
         sources = [random.integers(4, vocab_size, size=length).tolist() for length in random.integers(1, 9, size=32)]
         targets = [[piece for piece in source[::-1] if random.random() > 0.25] for source in sources]
-        objective, _ = criterion(
-            padded([[*ids, EOS] for ids in sources]), padded([[BOS, *ids, EOS] for ids in targets])
-        )
-        (objective / sum(len(ids) + 1 for ids in targets)).backward()
+        batch = batch_of(padded([[*ids, EOS] for ids in sources]), padded([[BOS, *ids, EOS] for ids in targets]))
+        criterion(batch, factor=1 / sum(len(ids) + 1 for ids in targets)).scaled.backward()
         optimizer.step()
         optimizer.zero_grad()
-    model.compute_dtype = torch.float64
     return model.double().eval()
+
+
+def batch_of(source_BS: Tensor, target_BT: Tensor) -> Batch:
+    """Padded ids, targets with BOS and EOS, as the model takes them."""
+    return PackedBatch.pack(source_BS.numpy(), target_BT.numpy()).to(source_BS.device)
+
+
+def search_padded(model: Transformer, source_BS: Tensor, beam: int, alpha: float) -> list[list[int]]:
+    """Beam search for padded sources that end with EOS."""
+    sources = [[token for token in ids if token != PAD] for ids in source_BS.tolist()]
+    assert all(ids[-1] == EOS for ids in sources)
+    return beam_search(model, [ids[:-1] for ids in sources], beam, alpha)
 
 
 def padded(sentences: Sequence[Sequence[int]]) -> Tensor:

@@ -9,8 +9,9 @@ from torch import Tensor
 
 from tandem.corpus.tokenizer import BOS, EOS, PAD
 from tandem.model import loss as loss_module
+from tandem.model.flat_weights import FlatWeights, WorkingCopy
 from tandem.model.loss import CPU_CHUNK_ROWS, ChunkedCrossEntropy, TranslationLoss, exact_nll
-from tests.model.models import random_ids, random_model
+from tests.model.models import batch_of, random_ids, random_model
 
 SMOOTHINGS = [0.0, 0.1, 0.9]
 # Fewer rows than a chunk, one chunk, one more row, and several chunks with a rest.
@@ -29,7 +30,13 @@ def dense(hidden_ND: Tensor, weight_VD: Tensor, targets_N: Tensor, smoothing: fl
 
 
 def chunked(hidden_ND: Tensor, weight_VD: Tensor, targets_N: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
-    return ChunkedCrossEntropy.apply(hidden_ND, weight_VD, targets_N, smoothing, len(weight_VD))
+    """The objective that backward goes through, and the plain likelihood."""
+    projection_VD = weight_VD.detach().to(hidden_ND.dtype)
+    scaled, objective, nll = ChunkedCrossEntropy.apply(
+        hidden_ND, weight_VD, projection_VD, targets_N, smoothing, len(weight_VD), 1.0, None
+    )
+    assert torch.equal(scaled, objective)
+    return scaled, nll
 
 
 # --- against the dense loss
@@ -141,7 +148,7 @@ def a_batch(seed: int = 0, lengths: tuple[int, ...] = (4, 2, 6)) -> tuple[Tensor
 def test_loss_of_the_model_is_the_dense_loss_over_real_labels_and_real_pieces() -> None:
     model = random_model(21)  # the vocabulary's matrix has 24 rows
     source_BS, target_BT = a_batch()
-    objective, nll = TranslationLoss(model, 0.1)(source_BS, target_BT)
+    objective, _, nll = TranslationLoss(model, 0.1)(batch_of(source_BS, target_BT))
     ours = torch.autograd.grad(objective, list(model.parameters()))
     logits_BTV = model(source_BS, target_BT[:, :-1]) @ model.embedding.weight[:21].T
     logits, labels = logits_BTV.flatten(0, 1), target_BT[:, 1:].flatten()
@@ -160,8 +167,8 @@ def test_loss_of_the_model_is_the_dense_loss_over_real_labels_and_real_pieces() 
 def test_padding_costs_nothing() -> None:
     criterion = TranslationLoss(random_model(), 0.1)
     source_BS, target_BT = a_batch()
-    plain = criterion(source_BS, target_BT)
-    padded = criterion(F.pad(source_BS, (0, 3), value=PAD), F.pad(target_BT, (0, 4), value=PAD))
+    plain = criterion(batch_of(source_BS, target_BT))
+    padded = criterion(batch_of(F.pad(source_BS, (0, 3), value=PAD), F.pad(target_BT, (0, 4), value=PAD)))
     for mine, reference in zip(padded, plain, strict=True):
         torch.testing.assert_close(mine, reference, rtol=1e-7, atol=0)
 
@@ -170,23 +177,23 @@ def test_the_loss_of_two_batches_is_the_sum_of_their_losses() -> None:
     """What rule 1 rests on: micro-batches add up, however the sentences are dealt to them."""
     criterion = TranslationLoss(random_model(), 0.1)
     source_BS, target_BT = a_batch()
-    whole, whole_nll = criterion(source_BS, target_BT)
+    whole, _, whole_nll = criterion(batch_of(source_BS, target_BT))
     whole_grads = torch.autograd.grad(whole, list(criterion.parameters()))
-    parts = [criterion(source_BS[rows], target_BT[rows]) for rows in (slice(0, 1), slice(1, 3))]
+    parts = [criterion(batch_of(source_BS[rows], target_BT[rows])) for rows in (slice(0, 1), slice(1, 3))]
     total = parts[0][0] + parts[1][0]
     torch.testing.assert_close(total, whole, rtol=1e-7, atol=0)
-    torch.testing.assert_close(parts[0][1] + parts[1][1], whole_nll, rtol=1e-7, atol=0)
+    torch.testing.assert_close(parts[0].nll + parts[1].nll, whole_nll, rtol=1e-7, atol=0)
     for mine, reference in zip(torch.autograd.grad(total, list(criterion.parameters())), whole_grads, strict=True):
         torch.testing.assert_close(mine, reference, rtol=1e-9, atol=1e-11)
 
 
 def test_exact_likelihood_agrees_and_counts_the_tokens() -> None:
     model = random_model().float()
-    model.compute_dtype = torch.float32
     source_BS, target_BT = a_batch()
-    nll, count = exact_nll(model, source_BS, target_BT)
-    assert count == (4 + 1) + (2 + 1) + (6 + 1)
-    assert nll == pytest.approx(float(TranslationLoss(model, 0.1)(source_BS, target_BT)[1]), rel=1e-5)
+    batch = batch_of(source_BS, target_BT)
+    nll = float(exact_nll(model, batch))
+    assert len(batch.labels_N) == (4 + 1) + (2 + 1) + (6 + 1)
+    assert nll == pytest.approx(float(TranslationLoss(model, 0.1)(batch).nll), rel=1e-5)
     # One token at a time, by the definition.
     by_hand = 0.0
     for row in range(3):
@@ -199,11 +206,12 @@ def test_exact_likelihood_agrees_and_counts_the_tokens() -> None:
 
 def test_exact_likelihood_is_in_full_precision_even_if_the_model_is_not() -> None:
     model = random_model(spread=0.0).float()
-    source_BS, target_BT = a_batch()
+    batch, flat = batch_of(*a_batch()), FlatWeights(model)
     values = {}
     for dtype in (torch.float32, torch.bfloat16):
-        model.compute_dtype = dtype
-        values[dtype] = exact_nll(model, source_BS, target_BT)[0]
+        working = WorkingCopy(model, flat, dtype)
+        working.refresh()
+        values[dtype] = float(exact_nll(working.model.eval(), batch))
     assert values[torch.bfloat16] == pytest.approx(values[torch.float32], rel=5e-3)
     assert values[torch.bfloat16] != values[torch.float32]
 
@@ -213,8 +221,10 @@ def test_rows_that_only_pad_the_vocabulary_change_nothing() -> None:
     # Rows that would win every softmax, were they words.
     padded_VD = torch.cat([weight_VD.detach(), torch.full((3, weight_VD.shape[1]), 50.0)]).requires_grad_()
     expected = chunked(hidden_ND, weight_VD, targets_N, 0.1)
-    sums = ChunkedCrossEntropy.apply(hidden_ND, padded_VD, targets_N, 0.1, len(weight_VD))
-    torch.testing.assert_close(sums, expected)
+    sums = ChunkedCrossEntropy.apply(
+        hidden_ND, padded_VD, padded_VD.detach(), targets_N, 0.1, len(weight_VD), 1.0, None
+    )
+    torch.testing.assert_close((sums[0], sums[2]), expected)
     theirs = torch.autograd.grad(expected[0], (hidden_ND, weight_VD))
     ours = torch.autograd.grad(sums[0], (hidden_ND, padded_VD))
     torch.testing.assert_close(ours[0], theirs[0])

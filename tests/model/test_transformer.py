@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from tandem.config import ModelConfig, load
 from tandem.corpus.tokenizer import BOS, EOS, PAD
+from tandem.model.flat_weights import FlatWeights, WorkingCopy
 from tandem.model.layers import KeyValues
 from tandem.model.transformer import Transformer, sinusoids
 from tests.model.models import random_ids, random_model
@@ -187,7 +188,7 @@ def test_first_weights() -> None:
     model = Transformer(ModelConfig(encoder_layers=1, decoder_layers=1, d_model=64, heads=4, d_ff=128), 3000)
     assert model.embedding.weight[PAD].count_nonzero() == 0
     assert float(model.embedding.weight[1:].std()) == pytest.approx(64**-0.5, rel=0.02)
-    assert float(model.scaled_embedding(torch.arange(1, 3000)).std()) == pytest.approx(1, rel=0.02)
+    assert float(model.placed_embedding(torch.arange(1, 3000), torch.zeros(64)).std()) == pytest.approx(1, rel=0.02)
     for module in model.modules():
         if isinstance(module, nn.Linear):
             bound = math.sqrt(6 / sum(module.weight.shape))
@@ -223,10 +224,10 @@ def test_sequences_up_to_max_length(length: int) -> None:
 def test_half_precision_is_close_and_the_weights_stay_whole() -> None:
     model = random_model(spread=0.0).float()
     source_BS, target_BT = pad_right(random_ids(3, 6), 8), random_ids(3, 5, seed=1)
-    model.compute_dtype = torch.float32
     exact = model(source_BS, target_BT)
-    model.compute_dtype = torch.bfloat16
-    half = model(source_BS, target_BT)
+    working = WorkingCopy(model, FlatWeights(model), torch.bfloat16)
+    working.refresh()
+    half = working.model.eval()(source_BS, target_BT)
     assert (exact.dtype, half.dtype) == (torch.float32, torch.bfloat16)
     assert all(parameter.dtype == torch.float32 for parameter in model.parameters())
     assert 0 < float((half.float() - exact).abs().max()) < 0.15
