@@ -7,14 +7,13 @@ together, because the earliest changes of separate hosts point in too different 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from tandem.cluster.exchange import Exchange, Exposure, SumBetweenHosts, SumMaker, copy_into, flattened
+from tandem.cluster.exchange import Exchange, Exchanged, Exposure, SumBetweenHosts, SumMaker, Trained, Votes
 from tandem.cluster.instants import now
 from tandem.cluster.world import World
 from tandem.config import ExchangeConfig
@@ -44,7 +43,7 @@ class LocalSteps(Exchange):
 
     def __init__(
         self,
-        module: nn.Module,
+        trained: Trained,
         world: World,
         settings: ExchangeConfig,
         *,
@@ -53,23 +52,25 @@ class LocalSteps(Exchange):
         change_sum: SumMaker,
     ) -> None:
         self._world, self._settings, self._rounds = world, settings, rounds
-        self._start = SumBetweenHosts(module, world, start_sum)
-        self.module = self._start.module
-        self._parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
+        self._start = SumBetweenHosts(trained, world, start_sum)
+        self._weights = trained.weights
         self._sum = change_sum(world.between) if world.between is not None else None
-        self._round_weights = flattened(self._parameters)
+        self._round_weights = self._weights.clone()
         """The weights that all hosts began the round with; a session begins where all hold the same."""
         self._momentum = torch.zeros_like(self._round_weights) if self._sum is not None else torch.empty(0)
 
-    def only_when(self, step: int, last: bool) -> AbstractContextManager[None]:
-        return self._start.only_when(step, last)
+    def before_backward(self, step: int, *, first: bool, last: bool) -> None:
+        self._start.before_backward(step, first=first, last=last)
 
-    def after_backward(self, step: int) -> Sequence[Exposure]:
+    def after_backward(self, step: int, mine: Votes) -> Exchanged:
         if self.shares_gradients(step):
-            return self._start.after_backward(step)
+            return self._start.after_backward(step, mine)
         if step == self._rounds.start + 1:
-            self._round_weights = flattened(self._parameters)
-        return self._start.exposures_inside()
+            self._round_weights.copy_(self._weights)
+        return Exchanged(self._start.sum_inside())
+
+    def vote(self, step: int, *numbers: float) -> list[float]:
+        return self._world.total(*numbers) if self.shares_gradients(step) else self._world.total_inside(*numbers)
 
     def after_update(self, step: int) -> Exposure | None:
         if self.shares_gradients(step) or not self.settles(step):
@@ -80,13 +81,13 @@ class LocalSteps(Exchange):
         weights = self._round_weights
         if self._sum is not None:
             rate, momentum = self._settings.outer_rate, self._settings.outer_momentum
-            change = flattened(self._parameters).sub_(weights)
+            change = self._weights - weights
             self._sum.sum_(change)
             change /= len(self._world.hosts)
             self._momentum.mul_(momentum).add_(change)
             weights.add_(change, alpha=rate).add_(self._momentum, alpha=rate * momentum)
         self._world.pass_on_inside(weights)
-        copy_into(self._parameters, weights)
+        self._weights.copy_(weights)
         return Exposure(ready, met, now(self._world.device))
 
     def shares_gradients(self, step: int) -> bool:

@@ -7,20 +7,17 @@ nothing. Between hosts the chosen strategy decides what travels, and how often.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.futures import Future
-from torch.nn.parallel import DistributedDataParallel
 
 from tandem.cluster.instants import Instant, now
+from tandem.cluster.reducer import Reducer
 from tandem.cluster.sums import Sum
-from tandem.cluster.traffic import ring_bytes
 from tandem.cluster.world import World
 
 # One plain all-reduce in so many is taken apart into waiting and sending: often enough for every log line,
@@ -40,19 +37,51 @@ class Exposure:
     """It had the result."""
 
 
+@dataclass(frozen=True)
+class Trained:
+    """What is trained, as an exchange sees it: a vector of weights, and one of gradients of the same length."""
+
+    weights: Tensor
+    gradient: Tensor
+    leaves: Sequence[nn.Parameter]
+    """What backward leaves gradients at, in the order of the vector."""
+
+
+class Votes(NamedTuple):
+    """What processes decide together before an update: of one process, or summed over those that share the gradient."""
+
+    full: float
+    """Its memory did not suffice: the gradient is to be thrown away, and the step repeated in smaller parts."""
+    stop: float
+    """It was asked to stop after this step."""
+
+
+@dataclass(frozen=True)
+class Exchanged:
+    """What an exchange of gradients came to."""
+
+    exposures: Sequence[Exposure] = ()
+    votes: Votes | None = None
+    """The sum of votes, if the processes met before the exchange; otherwise they have yet to vote."""
+
+
 class Exchange(ABC):
     """What a training step needs to know of the other processes."""
 
-    module: nn.Module
-    """What the forward pass goes through."""
+    @abstractmethod
+    def before_backward(self, step: int, *, first: bool, last: bool) -> None:
+        """Get ready for a backward pass, the first or last of the step on this process or one between."""
 
     @abstractmethod
-    def only_when(self, step: int, last: bool) -> AbstractContextManager[None]:
-        """Exchange gradients in this backward pass only if it is the step's last on this process."""
+    def after_backward(self, step: int, mine: Votes) -> Exchanged:
+        """Make the flat gradient the one that the update is to use, after the step's last pass.
+
+        Where processes meet before they exchange, the meeting is the vote.
+        """
 
     @abstractmethod
-    def after_backward(self, step: int) -> Sequence[Exposure]:
-        """Make the gradients those that the update is to use."""
+    def vote(self, step: int, *numbers: float) -> list[float]:
+        """Each number summed over the processes that share this step's gradient: one small message."""
 
     def after_update(self, step: int) -> Exposure | None:
         """Put the updated weights together, if it is their turn."""
@@ -83,83 +112,58 @@ class Exchange(ABC):
         assert not tensors, "nothing was ever remembered"
 
 
-class Bucket(Protocol):
-    """Some gradients that DDP has laid side by side, ready to be exchanged."""
+class Alone(Exchange):
+    """Takes no notice of other processes."""
 
-    def buffer(self) -> Tensor: ...
+    def __init__(self, trained: Trained, device: torch.device) -> None:
+        self._reducer = Reducer(trained.leaves, trained.gradient, None, device)
 
+    def before_backward(self, step: int, *, first: bool, last: bool) -> None:
+        self._reducer.expect(first=first, exchanges=False)
 
-class SummedGradients:
-    """DistributedDataParallel with a plain sum over a group of processes, or nothing for a process alone.
+    def after_backward(self, step: int, mine: Votes) -> Exchanged:
+        self._reducer.finish()
+        return Exchanged()
 
-    DDP's own average over processes would weigh a short micro-batch like a long one; the loss is divided by the
-    global token count instead, so a sum is exact however the micro-batches were dealt.
-    """
+    def vote(self, step: int, *numbers: float) -> list[float]:
+        return list(numbers)
 
-    def __init__(self, module: nn.Module, group: dist.ProcessGroup | None, device: torch.device) -> None:
-        self._group, self._device = group, device
-        self._ddp: DistributedDataParallel | None = None
-        self.module = module
-        self.bytes = 0
-        self.last_launch: Instant | None = None
-        """When the newest exchange began, after which backward had nothing left to hide behind."""
-        if group is not None:
-            self._ddp = DistributedDataParallel(
-                module, process_group=group, forward_sync_buffers=False, gradient_as_bucket_view=True
-            )
-            # A lambda, because DDP insists on the exact class in the hook's annotations, which no type checker knows.
-            self._ddp.register_comm_hook(None, lambda _state, bucket: self._sum_bucket(bucket))
-            self.module = self._ddp
-
-    def only_when(self, exchanging: bool) -> AbstractContextManager[None]:
-        return nullcontext() if self._ddp is None or exchanging else self._ddp.no_sync()
-
-    def sum_(self, vector: Tensor) -> Future[list[Tensor]]:
-        """Start to sum a vector over the group."""
-        assert self._group is not None
-        self.bytes += ring_bytes(vector.nbytes, self._group.size())
-        work = dist.all_reduce(vector, group=self._group, async_op=True)
-        assert work is not None
-        future: Future[list[Tensor]] = work.get_future()
-        return future
-
-    def exposures(self) -> Sequence[Exposure]:
-        """What of the exchange backward could not hide, just after backward."""
-        return [Exposure(self.last_launch, None, now(self._device))] if self.last_launch is not None else []
-
-    def _sum_bucket(self, bucket: Bucket) -> Future[Tensor]:
-        self.last_launch = now(self._device)
-        return self.sum_(bucket.buffer()).then(_first_value)
+    def take_bytes(self) -> int:
+        return 0
 
 
 class AllReduce(Exchange):
-    """Every process ends a backward pass with the gradient of the global batch, in full precision.
+    """Every process ends a step's last backward pass with the gradient of the global batch, in full precision.
 
     Buckets of gradients travel while backward still computes others, where the backend allows it.
     """
 
-    def __init__(self, module: nn.Module, world: World) -> None:
+    def __init__(self, trained: Trained, world: World) -> None:
         self._world = world
-        self._summed = SummedGradients(module, dist.group.WORLD if world.size > 1 else None, world.device)
-        self.module = self._summed.module
+        group = dist.group.WORLD if world.size > 1 else None
+        self._reducer = Reducer(trained.leaves, trained.gradient, group, world.device)
 
-    def only_when(self, step: int, last: bool) -> AbstractContextManager[None]:
-        return self._summed.only_when(last and not self._sampled(step))
+    def before_backward(self, step: int, *, first: bool, last: bool) -> None:
+        self._reducer.expect(first=first, exchanges=last and not self._sampled(step))
 
-    def after_backward(self, step: int) -> Sequence[Exposure]:
+    def after_backward(self, step: int, mine: Votes) -> Exchanged:
+        last_launch = self._reducer.finish()
+        if last_launch is not None:
+            return Exchanged([Exposure(last_launch, None, now(self._world.device))])
         if not self._sampled(step):
-            return self._summed.exposures()
+            return Exchanged()
         ready = now(self._world.device)
-        self._world.meet()
+        votes = Votes(*self.vote(step, *mine))
         met = now(self._world.device)
-        gradients = gradients_of(self.module)
-        vector = flattened(gradients)
-        self._summed.sum_(vector).wait()
-        copy_into(gradients, vector)
-        return [Exposure(ready, met, now(self._world.device))]
+        if not votes.full:
+            self._reducer.sum_all()
+        return Exchanged([Exposure(ready, met, now(self._world.device))], votes)
+
+    def vote(self, step: int, *numbers: float) -> list[float]:
+        return self._world.total(*numbers)
 
     def take_bytes(self) -> int:
-        taken, self._summed.bytes = self._summed.bytes, 0
+        taken, self._reducer.bytes = self._reducer.bytes, 0
         return taken
 
     def _sampled(self, step: int) -> bool:
@@ -169,34 +173,36 @@ class AllReduce(Exchange):
 class SumBetweenHosts(Exchange):
     """Full precision inside a host; then the hosts' first processes sum in their own way, and pass the result on."""
 
-    def __init__(self, module: nn.Module, world: World, make_sum: SumMaker) -> None:
+    def __init__(self, trained: Trained, world: World, make_sum: SumMaker) -> None:
         self._world = world
-        self._summed = SummedGradients(module, world.inside, world.device)
-        self.module = self._summed.module
+        self._reducer = Reducer(trained.leaves, trained.gradient, world.inside, world.device)
         self._sum = make_sum(world.between) if world.between is not None else None
 
-    def only_when(self, step: int, last: bool) -> AbstractContextManager[None]:
-        return self._summed.only_when(last)
+    def before_backward(self, step: int, *, first: bool, last: bool) -> None:
+        self._reducer.expect(first=first, exchanges=last)
 
-    def after_backward(self, step: int) -> Sequence[Exposure]:
-        inside = self._summed.exposures()
+    def after_backward(self, step: int, mine: Votes) -> Exchanged:
+        inside = self.sum_inside()
         ready = now(self._world.device)
-        self._world.meet()
+        votes = Votes(*self.vote(step, *mine))
         met = now(self._world.device)
-        gradients = gradients_of(self.module)
-        vector = flattened(gradients)
-        if self._sum is not None:
-            self._sum.sum_(vector)
-        self._world.pass_on_inside(vector)
-        copy_into(gradients, vector)
-        return [*inside, Exposure(ready, met, now(self._world.device))]
+        # What is thrown away must not be remembered as sent.
+        if not votes.full:
+            if self._sum is not None:
+                self._sum.sum_(self._reducer.gradient)
+            self._world.pass_on_inside(self._reducer.gradient)
+        return Exchanged([*inside, Exposure(ready, met, now(self._world.device))], votes)
 
-    def exposures_inside(self) -> Sequence[Exposure]:
-        """What of the sum inside the host backward could not hide, if nothing else is exchanged in this step."""
-        return self._summed.exposures()
+    def vote(self, step: int, *numbers: float) -> list[float]:
+        return self._world.total(*numbers)
+
+    def sum_inside(self) -> Sequence[Exposure]:
+        """End the sum inside the host; what of it backward could not hide."""
+        last_launch = self._reducer.finish()
+        return [] if last_launch is None else [Exposure(last_launch, None, now(self._world.device))]
 
     def take_bytes(self) -> int:
-        taken, self._summed.bytes = self._summed.bytes, 0
+        taken, self._reducer.bytes = self._reducer.bytes, 0
         return taken + (self._sum.take_bytes() if self._sum is not None else 0)
 
     def tensors(self) -> dict[str, Tensor]:
@@ -211,23 +217,3 @@ class SumMaker(Protocol):
     """Makes the sum over the hosts' first processes."""
 
     def __call__(self, group: dist.ProcessGroup) -> Sum: ...
-
-
-def gradients_of(module: nn.Module) -> list[Tensor]:
-    return [parameter.grad for parameter in module.parameters() if parameter.grad is not None]
-
-
-def flattened(tensors: Iterable[Tensor]) -> Tensor:
-    """The tensors' values as one long vector."""
-    return torch.cat([tensor.detach().flatten() for tensor in tensors])
-
-
-def copy_into(tensors: Iterable[Tensor], vector: Tensor) -> None:
-    """Put a long vector's values back into the tensors."""
-    tensors = list(tensors)
-    for tensor, part in zip(tensors, torch.split(vector, [tensor.numel() for tensor in tensors]), strict=True):
-        tensor.detach().copy_(part.view_as(tensor))
-
-
-def _first_value(future: Future[list[Tensor]]) -> torch.Tensor:
-    return future.value()[0]

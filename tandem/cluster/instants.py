@@ -31,11 +31,21 @@ def finish(device: torch.device) -> None:
         torch.cuda.synchronize(device)
 
 
+def wait_for(instant: Instant) -> None:
+    """Wait until a GPU has come to a moment; on a processor it has passed already."""
+    if not isinstance(instant, float):
+        instant.synchronize()
+
+
+def is_past(instant: Instant) -> bool:
+    """Whether a GPU has come to a moment, without waiting for it."""
+    return isinstance(instant, float) or instant.query()
+
+
 def seconds_between(start: Instant, end: Instant) -> float:
-    """Time from one moment to another; waits for a GPU to reach the later one."""
+    """Time from one moment to another; a GPU must have passed both."""
     if isinstance(start, float) and isinstance(end, float):
         return end - start
     assert isinstance(start, torch.Event)
     assert isinstance(end, torch.Event)
-    end.synchronize()
     return start.elapsed_time(end) / 1000

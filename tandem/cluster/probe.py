@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from tandem.cluster.exchange import SumMaker, copy_into, flattened
+from tandem.cluster.exchange import SumMaker
 from tandem.cluster.instants import finish
 from tandem.cluster.sums import BFloat16Sum, FourBitSum, LowRankSum, TwoHalves
 from tandem.cluster.traffic import VALUES_PER_SCALE, ring_bytes
@@ -145,15 +145,9 @@ def _curve(world: World, values: int, budget: float, make_sum: Callable[[int], C
 
 
 def _exchange_seconds(world: World, length: int, sum_: Callable[[Tensor], None]) -> float:
-    """What one sum takes, with the copying before and after it that a step does."""
+    """What one sum takes."""
     gradient = torch.ones(length, device=world.device)
-
-    def exchange() -> None:
-        vector = flattened([gradient])
-        sum_(vector)
-        copy_into([gradient], vector)
-
-    return _seconds(world, exchange)
+    return _seconds(world, lambda: sum_(gradient))
 
 
 def _seconds(world: World, action: Callable[[], None]) -> float:

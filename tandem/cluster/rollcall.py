@@ -42,6 +42,10 @@ class Presence:
     address: str
     """Its address on the route to the meeting place."""
     version: str
+    visible_cards: int = 0
+    """GPUs that it may use."""
+    card: str | None = None
+    """The one that it takes, by UUID; None if there is none, or none left."""
 
 
 class Deadline:
@@ -72,7 +76,10 @@ def call_roll(
     try:
         missing = _still_missing(store, size, deadline)
         here = [Presence(**json.loads(store.get(_key(rank)))) for rank in range(size) if rank not in missing]
-        fault = _missing_text(missing, here, size, deadline, expected_hosts) if missing else _version_fault(here)
+        if missing:
+            fault: str | None = _missing_text(missing, here, size, deadline, expected_hosts)
+        else:
+            fault = _version_fault(here) or card_fault(here)
         if fault is None:
             return here
         # Of all who find it at the same time, the one whose word is put down first speaks.
@@ -161,7 +168,7 @@ def _reach(meeting: Rendezvous, deadline: Deadline) -> str:
 
 
 def _connect(address: str, port: int, deadline: Deadline) -> Store:
-    """Sit down at a table that somebody else serves."""
+    """Connect to the key-value store that another process serves, until the deadline."""
     opened: list[Store] = []
 
     def sit_down() -> None:
@@ -205,3 +212,40 @@ def _version_fault(everybody: Sequence[Presence]) -> str | None:
         return None
     listed = ", ".join(dict.fromkeys(f"{presence.host} has {presence.version}" for presence in others))
     return f"{first.host} has {first.version}, but {listed}; install the same on all hosts"
+
+
+def card_fault(everybody: Sequence[Presence]) -> str | None:
+    """What is wrong with the way cards fell to processes, in a sentence that names hosts and ranks."""
+    without = [presence for presence in everybody if not presence.visible_cards]
+    if len(without) == len(everybody):
+        return None
+    if without:
+        other = next(presence for presence in everybody if presence.visible_cards)
+        verb = "sees" if len(without) == 1 else "see"
+        return (
+            f"{_where(without)} {verb} no GPU, but rank {other.rank} on {other.host} does; mend the driver or "
+            "CUDA_VISIBLE_DEVICES there, or set CUDA_VISIBLE_DEVICES= for all to train on processors"
+        )
+    left_over = [presence for presence in everybody if presence.card is None]
+    if left_over:
+        cards = left_over[0].visible_cards
+        verb = "has" if len(left_over) == 1 else "have"
+        return (
+            f"{_where(left_over)} {verb} no GPU left: {cards} are visible there; start {cards} processes on that host"
+        )
+    by_card: dict[tuple[str, str], list[Presence]] = {}
+    for presence in everybody:
+        by_card.setdefault((presence.identity, presence.card or ""), []).append(presence)
+    for (_, card), sharing in by_card.items():
+        if len(sharing) > 1:
+            return (
+                f"{_where(sharing)} were given the same GPU ({card}); start one process for each card, or show each "
+                "process its own with CUDA_VISIBLE_DEVICES"
+            )
+    return None
+
+
+def _where(processes: Sequence[Presence]) -> str:
+    """Ranks with their hosts, as `rank 2 on vm1, ranks 3, 4 on vm2`."""
+    by_host = groupby(processes, key=lambda presence: presence.host)
+    return ", ".join(f"{_ranks([presence.rank for presence in found])} on {host}" for host, found in by_host)

@@ -8,11 +8,11 @@ from functools import partial
 
 import torch
 import torch.distributed as dist
-from torch import nn
 
 from tandem.cluster.diloco import LocalSteps, Rounds
-from tandem.cluster.exchange import SAMPLED_EVERY, AllReduce, Exchange, SumBetweenHosts, SumMaker
+from tandem.cluster.exchange import SAMPLED_EVERY, AllReduce, Exchange, SumBetweenHosts, SumMaker, Trained
 from tandem.cluster.probe import Link
+from tandem.cluster.reducer import bucket_lengths
 from tandem.cluster.sums import BFloat16Sum, FourBitSum, LowRankSum, Sum
 from tandem.cluster.world import World
 from tandem.config import Config, ExchangeConfig
@@ -23,11 +23,9 @@ HIDDEN_SLOW_DOWN = 1.10
 WORTH_QUALITY_SLOW_DOWN = 1.5
 # More local steps than this between two exchanges were never shown to keep the quality.
 MOST_LOCAL_STEPS = 128
-# Small messages that a step waits for beside the sum: the vote on stopping, and the meeting before a sum after
-# backward. A round of local steps also votes on failures.
-SMALL_MESSAGES = {"allreduce": 1, "bf16": 2, "int4": 2, "powersgd": 2, "diloco": 3}
-# DDP lets gradients travel in buckets: a small first one, so that the network begins early, and then larger ones.
-FIRST_BUCKET_BYTES, BUCKET_BYTES = 1 << 20, 25 << 20
+# Small messages that a step waits for beside the sum: a vote, which is also the meeting before a sum after backward. A
+# round of local steps votes on failures, too, and meets before its sum.
+SMALL_MESSAGES = {"allreduce": 1, "bf16": 1, "int4": 1, "powersgd": 1, "diloco": 3}
 
 
 @dataclass(frozen=True)
@@ -118,14 +116,13 @@ def choose(settings: ExchangeConfig, seen: Circumstances) -> Choice:
 
 
 def bucket_shares(shapes: Sequence[torch.Size]) -> tuple[float, ...]:
-    """How DDP cuts a gradient of these shapes up; backward comes to the last first."""
-    sizes, limit = [0], FIRST_BUCKET_BYTES
-    for shape in reversed(shapes):
-        if sizes[-1] >= limit:
-            sizes.append(0)
-            limit = BUCKET_BYTES
-        sizes[-1] += shape.numel() * torch.float32.itemsize
-    return tuple(size / sum(sizes) for size in sizes)
+    """How an all-reduce cuts a gradient of these shapes up; backward comes to the last first."""
+    remaining = [shape.numel() for shape in shapes]
+    sizes, whole = [], sum(remaining)
+    for count in bucket_lengths(remaining):
+        sizes.append(sum(remaining[-count:]))
+        del remaining[-count:]
+    return tuple(size / whole for size in sizes)
 
 
 def mild_to_strong(settings: ExchangeConfig, remembers: bool) -> Iterator[Plan]:
@@ -140,13 +137,12 @@ def mild_to_strong(settings: ExchangeConfig, remembers: bool) -> Iterator[Plan]:
             yield Plan("diloco", local_steps)
 
 
-def make_exchange(plan: Plan, config: Config, module: nn.Module, world: World) -> Exchange:
+def make_exchange(plan: Plan, config: Config, trained: Trained, world: World) -> Exchange:
     """The strategy at work on a model; on a single host there is nothing to save, so it is always a plain sum."""
     if plan.kind == "allreduce" or len(world.hosts) == 1:
-        return AllReduce(module, world)
+        return AllReduce(trained, world)
     settings = config.exchange
-    shapes = [parameter.shape for parameter in module.parameters() if parameter.requires_grad]
-    values = sum(shape.numel() for shape in shapes)
+    shapes, values = [leaf.shape for leaf in trained.leaves], len(trained.gradient)
 
     def low_rank(group: dist.ProcessGroup) -> Sum:
         return LowRankSum(group, shapes, settings.powersgd_rank, world.device)
@@ -157,10 +153,10 @@ def make_exchange(plan: Plan, config: Config, module: nn.Module, world: World) -
         "powersgd": low_rank,
     }
     if plan.kind != "diloco":
-        return SumBetweenHosts(module, world, makers[plan.kind])
+        return SumBetweenHosts(trained, world, makers[plan.kind])
     start = settings.start_steps if settings.start_steps is not None else config.schedule.warmup_steps
     return LocalSteps(
-        module,
+        trained,
         world,
         settings,
         rounds=Rounds(start, plan.local_steps, config.train.max_steps),

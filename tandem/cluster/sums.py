@@ -60,7 +60,8 @@ class TwoHalves(Sum):
         super().__init__()
         self._group = group
         self._host, hosts = group.rank(), group.size()
-        self._others = [host for host in range(hosts) if host != self._host]
+        # On the device, because an index that is a list has to be taken there at every use.
+        self._others = torch.tensor([host for host in range(hosts) if host != self._host], device=device)
         # Every host's part holds whole stretches of values under one scale.
         self._part = -(-length // (hosts * VALUES_PER_SCALE)) * VALUES_PER_SCALE
         self._parts = torch.zeros(hosts, self._part, device=device)
@@ -79,7 +80,7 @@ class TwoHalves(Sum):
         parts = self._parts
         parts.view(-1)[: len(vector)] = vector
         # A host's own part of its own vector does not travel, so it is not rounded either.
-        encoded, _ = self._rounded(parts[self._others], self._lost)
+        encoded, _ = self._rounded(parts.index_select(0, self._others), self._lost)
         arrived = torch.empty_like(encoded)
         sizes = [int(host != self._host) for host in range(len(parts))]
         dist.all_to_all_single(arrived, encoded, sizes, sizes, group=self._group)
@@ -88,7 +89,7 @@ class TwoHalves(Sum):
         gathered = encoded_total.new_empty(len(parts), encoded_total.shape[1])
         dist.all_gather_single(gathered, encoded_total, group=self._group)
         self._bytes += 2 * encoded.nbytes
-        parts[self._others] = self.decode(gathered[self._others])
+        parts.index_copy_(0, self._others, self.decode(gathered.index_select(0, self._others)))
         parts[self._host] = finished[0] if finished is not None else self.decode(encoded_total)[0]
         vector.copy_(parts.view(-1)[: len(vector)])
 

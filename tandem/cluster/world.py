@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -14,6 +16,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.distributed_c10d import PrefixStore, _set_pg_timeout
 
+from tandem.cluster.devices import card_of, device_of, own_card, visible_cards
 from tandem.cluster.launchers import expected_hosts, place, rendezvous
 from tandem.cluster.network import Interface, host_identity, host_name, interface_named, interface_towards
 from tandem.cluster.rollcall import Deadline, Presence, call_roll, open_store, start_together
@@ -24,11 +27,17 @@ from tandem.errors import SaidElsewhereError, TandemError
 T = TypeVar("T")
 # Longest wait for a peer in the middle of a run: it may be saving a large checkpoint to a slow disk.
 PEER_TIMEOUT = timedelta(minutes=30)
+# Between two looks at whether NCCL's first message has arrived: setting up its rings takes a second or more.
+POLL_SECONDS = 0.01
 
 
 @dataclass(frozen=True)
 class World:
-    """A process's place: its rank among `size` processes on some hosts, and the device it computes on."""
+    """A process's place: its rank among `size` processes on some hosts, and the device it computes on.
+
+    Small messages are CPU tensors and go over gloo, also between cards: they wait for no kernel, and where a peer is
+    gone gloo says so at once, while NCCL's kernels wait.
+    """
 
     rank: int
     size: int
@@ -36,6 +45,8 @@ class World:
     hosts: tuple[tuple[int, ...], ...] = ((0,),)
     """The ranks on each host; hosts in the order of their first ranks."""
     host_names: tuple[str, ...] = ("",)
+    host_cards: tuple[str, ...] = ()
+    """The cards that the processes of this host compute on, by UUID."""
     interface: Interface | None = None
     """Where this process's messages to others pass."""
     inside: dist.ProcessGroup | None = None
@@ -51,7 +62,11 @@ class World:
     @property
     def host(self) -> int:
         """Number of this process's host."""
-        return next(number for number, ranks in enumerate(self.hosts) if self.rank in ranks)
+        return self.host_of(self.rank)
+
+    def host_of(self, rank: int) -> int:
+        """Number of a rank's host."""
+        return next(number for number, ranks in enumerate(self.hosts) if rank in ranks)
 
     @property
     def leads_host(self) -> bool:
@@ -62,15 +77,23 @@ class World:
         """Each number summed over all processes: one small message, the same answer everywhere."""
         if self.size == 1:
             return list(numbers)
-        packed = torch.tensor(numbers, dtype=torch.float64, device=self.device)
+        packed = torch.tensor(numbers, dtype=torch.float64)
         dist.all_reduce(packed)
+        return [float(number) for number in packed.tolist()]
+
+    def total_inside(self, *numbers: float) -> list[float]:
+        """Each number summed over the processes of this host."""
+        if self.inside is None:
+            return list(numbers)
+        packed = torch.tensor(numbers, dtype=torch.float64)
+        dist.all_reduce(packed, group=self.inside)
         return [float(number) for number in packed.tolist()]
 
     def largest(self, number: float) -> float:
         """The largest of all processes' numbers."""
         if self.size == 1:
             return number
-        packed = torch.tensor(number, dtype=torch.float64, device=self.device)
+        packed = torch.tensor(number, dtype=torch.float64)
         dist.all_reduce(packed, dist.ReduceOp.MAX)
         return float(packed)
 
@@ -112,13 +135,13 @@ class World:
         """The first process's message, on every process."""
         if self.size == 1:
             return message
-        length = torch.tensor(len(message), device=self.device)
+        length = torch.tensor(len(message))
         dist.broadcast(length, 0)
-        content = torch.zeros(int(length), dtype=torch.uint8, device=self.device)
+        content = torch.zeros(int(length), dtype=torch.uint8)
         if self.leads:
             content.copy_(torch.frombuffer(bytearray(message), dtype=torch.uint8))
         dist.broadcast(content, 0)
-        return content.cpu().numpy().tobytes()
+        return content.numpy().tobytes()
 
     def from_each_host(self, message: bytes) -> list[bytes]:
         """What the first process of each host says, in the order of hosts, on every process; it holds no zero bytes."""
@@ -126,15 +149,15 @@ class World:
             return [message]
         longest = int(self.largest(len(message)))
         # Everybody adds its own line to the others' zeros.
-        table = torch.zeros(len(self.hosts), longest, dtype=torch.uint8, device=self.device)
+        table = torch.zeros(len(self.hosts), longest, dtype=torch.uint8)
         if self.leads_host:
             table[self.host, : len(message)] = torch.frombuffer(bytearray(message), dtype=torch.uint8)
-        return [line.tobytes().rstrip(b"\0") for line in self.sum_(table).cpu().numpy()]
+        return [line.tobytes().rstrip(b"\0") for line in self.sum_(table).numpy()]
 
     def check_same(self, what: str, value: str) -> None:
         """Insist that all processes hold the same value; those on other hosts that do not are named."""
         differs = self.told(value.encode()) != value.encode()
-        votes = torch.zeros(len(self.hosts), device=self.device)
+        votes = torch.zeros(len(self.hosts))
         votes[self.host] = differs
         if not self.sum_(votes).any():
             return
@@ -155,13 +178,10 @@ def joined_world(settings: ClusterConfig | None = None) -> Iterator[World]:
     The groups are never taken down, because that can abort the process: it leaves through `ending.end_process`.
     """
     rank, size, local_rank = place()
-    if not torch.cuda.is_available():
-        device = torch.device("cpu")
-    else:
-        device = torch.device("cuda", local_rank)
-        torch.cuda.set_device(device)
+    device = device_of(local_rank)
     if size == 1:
-        yield World(rank, size, device, host_names=(host_name(),))
+        card = card_of(device)
+        yield World(rank, size, device, host_names=(host_name(),), host_cards=() if card is None else (card.uuid,))
         return
     world = _join(settings or ClusterConfig(), device)
     try:
@@ -178,12 +198,16 @@ def _join(settings: ClusterConfig, device: torch.device) -> World:
     """Meet the others, choose the interface, connect."""
     meeting, mine, deadline = rendezvous(), place(), Deadline(settings.join_seconds)
     store, address = open_store(meeting, mine, deadline)
+    cards = visible_cards()
+    own = own_card(mine.local_rank, len(cards))
     me = Presence(
         mine.rank,
         host_name(),
         host_identity(),
         interface_towards(address).address,
         package_version(),
+        visible_cards=len(cards),
+        card=None if own is None else cards[own].uuid,
     )
     roll = call_roll(store, me, mine.size, deadline, expected_hosts())
     interface, fault = _choose_interface(settings, me, roll, address)
@@ -192,16 +216,18 @@ def _join(settings: ClusterConfig, device: torch.device) -> World:
     os.environ["GLOO_SOCKET_IFNAME"] = interface.name
     # NCCL takes names for beginnings of names, unless told otherwise; what the user has set there stays.
     os.environ.setdefault("NCCL_SOCKET_IFNAME", f"={interface.name}")
+    # NCCL's watchdog is to give up a broken communicator and leave the process alone: the next small message over gloo
+    # fails at once, and what happened is said and written down. (By default it aborts the process.)
+    os.environ.setdefault("TORCH_NCCL_ASYNC_ERROR_HANDLING", "2")
     try:
         dist.init_process_group(
-            "nccl" if device.type == "cuda" else "gloo",
+            "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo",
             store=PrefixStore("group", store),
             rank=mine.rank,
             world_size=mine.size,
             timeout=timedelta(seconds=settings.join_seconds),
         )
-        # The first message shows whether connections stand, while the time limit is still that of joining.
-        dist.all_reduce(torch.zeros(1, device=device))
+        _check_messages(device, deadline)
     except RuntimeError as error:
         raise TandemError(
             f"{me.host} met the others but cannot exchange messages over {interface.name} ({interface.address}): "
@@ -213,6 +239,23 @@ def _join(settings: ClusterConfig, device: torch.device) -> World:
     # have theirs.
     world.meet()
     return world
+
+
+def _check_messages(device: torch.device, deadline: Deadline) -> None:
+    """Exchange first messages, which show whether connections stand, while the time limit is still that of joining."""
+    dist.all_reduce(torch.zeros(1))
+    if device.type != "cuda":
+        return
+    message = torch.zeros(1, device=device)
+    # NCCL connects within the first call, which may hang; over NCCL a call returns before anything has travelled, and
+    # waiting for the device may hang, too. So a thread makes the call, and the message is asked after.
+    thread = ThreadPoolExecutor(1, initializer=torch.cuda.set_device, initargs=(device,))
+    call = thread.submit(dist.all_reduce, message, async_op=True)
+    thread.shutdown(wait=False)
+    while not (call.done() and call.result().is_completed()):
+        if not deadline.left:
+            raise RuntimeError("NCCL's first message did not arrive")
+        time.sleep(POLL_SECONDS)
 
 
 def _choose_interface(
@@ -250,6 +293,7 @@ def _placed_on_hosts(world: World, roll: list[Presence]) -> World:
         if len(ranks) > 1:
             group = dist.new_group(list(ranks), timeout=PEER_TIMEOUT)
             inside = group if world.rank in ranks else inside
+    here = next(ranks for ranks in hosts if world.rank in ranks)
     leaders = [ranks[0] for ranks in hosts]
     between = dist.new_group(leaders, timeout=PEER_TIMEOUT) if len(hosts) > 1 else None
     return World(
@@ -258,6 +302,7 @@ def _placed_on_hosts(world: World, roll: list[Presence]) -> World:
         world.device,
         hosts=hosts,
         host_names=tuple(roll[rank].host for rank in leaders),
+        host_cards=tuple(card for rank in here if (card := roll[rank].card) is not None),
         interface=world.interface,
         inside=inside,
         between=between if world.rank in leaders else None,
