@@ -10,14 +10,24 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, PlainValidator, ValidationError
 
 from tandem.errors import TandemError
 
 PRESET_DIRECTORY = Path(__file__).parent / "presets"
+
+
+def _count_or_auto(value: Any) -> Any:
+    """One error for a union of types, where pydantic would give one for each."""
+    if value == "auto" or (isinstance(value, int) and not isinstance(value, bool) and value >= 1):
+        return value
+    raise ValueError("Input should be a whole number of at least 1, or auto")
+
+
+CountOrAuto = Annotated[int | Literal["auto"], PlainValidator(_count_or_auto)]
 
 
 class Section(BaseModel):
@@ -68,15 +78,21 @@ class ModelConfig(Section):
     """Share of the activations dropped inside the feed-forward blocks."""
     max_length: int = Field(default=256, ge=2)
     """Longest sequence in pieces: longer training pairs are left out, longer input is cut."""
+    compile: Literal["auto", "off", "on"] = "auto"
+    """Fuse each layer's kernels with torch.compile; auto tries it on a GPU for a long run, and keeps what is faster."""
 
 
 class BatchConfig(Section):
     """What one step learns from; it does not depend on the number of processes."""
 
-    tokens: int = Field(default=8192, ge=1)
-    """Most tokens, padding included, on either side of one micro-batch."""
+    tokens: CountOrAuto = 8192
+    """Most tokens, padding included, on either side of one micro-batch; auto takes what the GPU's memory holds."""
     micro_batches: int = Field(default=4, ge=1)
     """Micro-batches in a step, dealt out to the processes; one process works through all of them in turn."""
+    step_tokens: int = Field(default=32768, ge=1)
+    """For tokens=auto: tokens of a whole step, from which the number of micro-batches follows."""
+    split_when_full: bool = True
+    """Where a GPU's memory does not suffice, repeat the step in smaller parts instead of ending the run."""
 
 
 class OptimizerConfig(Section):
@@ -116,8 +132,12 @@ class TrainConfig(Section):
     """Seed of the first weights, the order of batches and dropout."""
     max_steps: int = Field(default=300_000, ge=1)
     """Steps after which training ends."""
-    precision: Literal["float32", "bfloat16", "float16"] = "bfloat16"
-    """Number format of the large products; weights and optimizer stay in float32."""
+    precision: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    """Number format of the large products; auto takes bfloat16 where the device has it, else float16 or float32."""
+    tf32: bool = False
+    """On GPUs, multiply float32 matrices with 10 bits of mantissa: faster, and less exact than float32 says."""
+    deterministic: bool = False
+    """On GPUs, compute the same bits every time, in slower kernels; processors always do."""
     log_every: int = Field(default=100, ge=1)
     """Steps between two log lines."""
 
@@ -157,8 +177,8 @@ class SearchConfig(Section):
     """Hypotheses kept for each sentence at every position."""
     length_penalty: float = Field(default=0.6, ge=0)
     """Alpha in ((5 + length) / 6)^alpha, by which a finished hypothesis' log-probability is divided."""
-    batch_sentences: int = Field(default=64, ge=1)
-    """Sentences translated at once."""
+    batch_sentences: CountOrAuto = "auto"
+    """Sentences translated at once; auto takes 64 on a processor, and what the memory holds on a GPU."""
 
 
 class EvaluationConfig(Section):
@@ -242,6 +262,12 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
+# YAML 1.1 takes on, off, yes and no for booleans; people mean the words.
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:bool"]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+_Loader.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile(r"(true|True|false|False)$"), list("tTfF"))
 _Loader.add_implicit_resolver(
     "tag:yaml.org,2002:float", re.compile(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+$"), list("-+0123456789")
 )
@@ -316,7 +342,7 @@ def contradictions(config: Config) -> Iterator[Fault]:
         yield Fault("model.heads", message, "model.d_model")
     if model.d_model % 2:
         yield Fault("model.d_model", f"{model.d_model} is odd, but sines and cosines share the width; make it even")
-    if config.batch.tokens < model.max_length:
+    if config.batch.tokens != "auto" and config.batch.tokens < model.max_length:
         message = f"{config.batch.tokens} cannot hold one sentence of model.max_length={model.max_length}"
         yield Fault("batch.tokens", f"{message}; raise the one or lower the other", "model.max_length")
     if schedule.kind == "noam" and schedule.peak is not None:
@@ -394,7 +420,8 @@ def _fault(problem: Mapping[str, Any]) -> Fault:
         return Fault(key, f"unknown; {_hint(key)}")
     fields = type(getattr(Config(), section)).model_fields
     about = f"; {fields[rest[0]].description}" if rest else "; write its settings below it, one a line"
-    return Fault(key, f"{problem['msg'].removeprefix('Input ')}, not {problem['input']!r}{about}")
+    message = problem["msg"].removeprefix("Value error, ").removeprefix("Input ")
+    return Fault(key, f"{message}, not {problem['input']!r}{about}")
 
 
 def _hint(key: str) -> str:

@@ -32,6 +32,7 @@ TINY = (
     "model.activation_dropout=0.1",
     "batch.tokens=256",
     "batch.micro_batches=4",
+    "train.precision=bfloat16",
     "train.max_steps=12",
     "train.log_every=2",
     "search.beam=2",

@@ -272,7 +272,7 @@ def test_keys_that_yaml_reads_as_no_strings_are_unknown_too(write: Any, key: str
         ("model.heads=4.0", "model.heads: should be a valid integer, not 4.0; "),
         ("model.heads=true", "model.heads: should be a valid integer, not True; "),
         ("model.heads=", "model.heads: should be a valid integer, not None; "),
-        ("model.dropout=yes", "model.dropout: should be a valid number, not True; "),
+        ("model.dropout=yes", "model.dropout: should be a valid number, not 'yes'; "),
         ("model.dropout='0.1'", "model.dropout: should be a valid number, not '0.1'; "),
         ("model.dropout=1", "model.dropout: should be less than 1, not 1; "),
         ("model.dropout=-0.1", "model.dropout: should be greater than or equal to 0, not -0.1; "),
@@ -413,6 +413,6 @@ def test_differences_are_told_in_words() -> None:
     assert [str(difference) for difference in differences(old, new)] == [
         "optimizer.clip_norm was 1.0, now null",
         "schedule.peak was 0.0015, now 0.001",
-        "train.precision was bfloat16, now float32",
+        "train.precision was auto, now float32",
     ]
     assert differences(new, old) == [Difference(d.key, d.new, d.old) for d in differences(old, new)]

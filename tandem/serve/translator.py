@@ -6,11 +6,13 @@ from collections.abc import Sequence
 
 import torch
 
+from tandem.cluster.devices import memory_explained
 from tandem.config import SearchConfig
 from tandem.corpus.tokenizer import Tokenizer
 from tandem.model.search import translate_ids
 from tandem.model.transformer import Transformer
 from tandem.train.checkpoint import Checkpoint
+from tandem.train.evaluate import SMALLER_SEARCH
 from tandem.train.restore import load_model
 from tandem.train.run import Run
 
@@ -23,7 +25,8 @@ class Translator:
 
     def translate(self, sentences: Sequence[str]) -> list[str]:
         """The translation of each sentence, in order."""
-        found = translate_ids(self._model, self._tokenizer.encode(sentences), self._search)
+        with memory_explained(SMALLER_SEARCH):
+            found = translate_ids(self._model, self._tokenizer.encode(sentences), self._search)
         return self._tokenizer.decode([found.get(index, []) for index in range(len(sentences))])
 
 

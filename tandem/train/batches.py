@@ -9,13 +9,11 @@ process agrees on all of it without a word being exchanged.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
-import torch
-from torch import Tensor
 
 from tandem.cluster.world import World
 from tandem.config import Config
@@ -24,6 +22,7 @@ from tandem.corpus.prepared import PreparedCorpus
 from tandem.corpus.shards import EncodedSide, Pairs
 from tandem.corpus.tokenizer import BOS, EOS, PAD
 from tandem.errors import TandemError
+from tandem.model.batch import PackedBatch
 
 IntArray = npt.NDArray[np.int64]
 # Tell the random orders of an epoch apart.
@@ -37,6 +36,15 @@ class MicroBatch:
     number: int
     rows: IntArray
     target_tokens: int
+    part: int = 0
+    """Which part of it this is, where it is worked through in several for want of memory."""
+
+    def split(self, parts: int) -> list[MicroBatch]:
+        """The same pairs in so many parts, or as many as there are pairs."""
+        if parts == 1:
+            return [self]
+        pieces = np.array_split(self.rows, min(parts, len(self.rows)))
+        return [replace(self, rows=rows, part=part) for part, rows in enumerate(pieces)]
 
 
 @dataclass(frozen=True)
@@ -162,7 +170,7 @@ class Batches:
     """The training batches of a run."""
 
     def __init__(self, pairs: Pairs, *, tokens: int, micro_batches: int, max_length: int, seed: int) -> None:
-        self.pairs = pairs
+        self.pairs, self.tokens = pairs, tokens
         self.order = LengthOrder(pairs, tokens, max_length)
         self.micro_batches = micro_batches
         self.seed = seed
@@ -172,6 +180,7 @@ class Batches:
     @classmethod
     def of_run(cls, config: Config, corpus: PreparedCorpus) -> Batches:
         """The batches that a run's settings make of its corpus."""
+        assert config.batch.tokens != "auto", "the run has chosen by now"
         return cls(
             corpus.pairs("train"),
             tokens=config.batch.tokens,
@@ -202,19 +211,18 @@ class Batches:
             int(self.order.target_tokens[index]),
         )
 
-    def tensors(self, micro_batch: MicroBatch, device: torch.device) -> tuple[Tensor, Tensor]:
-        """The padded ids of a micro-batch: source (B, S) and target (B, T)."""
-        return tensors(self.pairs, micro_batch.rows, device)
+    def packed(self, micro_batch: MicroBatch, *, pinned: bool) -> PackedBatch:
+        """The padded ids of a micro-batch, on the host."""
+        return packed(self.pairs, micro_batch.rows, pinned=pinned)
 
 
-def tensors(pairs: Pairs, rows: Sequence[int] | IntArray, device: torch.device) -> tuple[Tensor, Tensor]:
+def packed(pairs: Pairs, rows: Sequence[int] | IntArray, *, pinned: bool) -> PackedBatch:
     """Padded ids of some pairs: sources end with EOS, targets start with BOS and end with EOS."""
     sources, targets = pairs.read(rows)
-    source, target = _padded(sources, first=[]), _padded(targets, first=[BOS])
-    return source.to(device, non_blocking=True), target.to(device, non_blocking=True)
+    return PackedBatch.pack(_padded(sources, first=[]), _padded(targets, first=[BOS]), pinned=pinned)
 
 
-def _padded(sentences: EncodedSide, first: list[int]) -> Tensor:
+def _padded(sentences: EncodedSide, first: list[int]) -> IntArray:
     """One row a sentence: `first`, its ids, EOS, and PAD to the end."""
     lengths, longest = sentences.lengths, int(sentences.lengths.max())
     ids = np.full((len(lengths), len(first) + longest + 1), PAD, dtype=np.int64)
@@ -222,18 +230,19 @@ def _padded(sentences: EncodedSide, first: list[int]) -> Tensor:
     rest = ids[:, len(first) :]
     rest[np.arange(longest + 1) < lengths[:, None]] = sentences.ids
     rest[np.arange(len(lengths)), lengths] = EOS
-    return torch.from_numpy(ids)
+    return ids
 
 
-def random_seed(seed: int, step: int, micro_batch: int) -> int:
+def random_seed(seed: int, step: int, micro_batch: int, part: int = 0) -> int:
     """The seed of dropout for one micro-batch: whoever computes it, and whenever, drops the same."""
-    return int(np.random.SeedSequence([seed, step, micro_batch]).generate_state(1, np.uint64)[0])
+    place = [seed, step, micro_batch, *([part] if part else [])]
+    return int(np.random.SeedSequence(place).generate_state(1, np.uint64)[0])
 
 
 def check_everyone_has_work(config: Config, world: World) -> None:
     """Refuse a step of fewer micro-batches than processes."""
     batch = config.batch
-    if batch.micro_batches < world.size:
+    if batch.tokens != "auto" and batch.micro_batches < world.size:
         tokens = batch.tokens * batch.micro_batches // world.size
         raise world.refusal(
             f"batch.micro_batches: {batch.micro_batches} cannot keep {world.size} processes busy; "

@@ -5,18 +5,15 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
-import torch
-from torch import nn
-
-from tandem.cluster.exchange import Exchange, Exposure
+from tandem.cluster.exchange import Alone
+from tandem.cluster.instants import finish
 from tandem.cluster.world import World
 from tandem.config import Config
-from tandem.model.loss import TranslationLoss
 from tandem.monitor.clock import Clock
 from tandem.train.batches import Batches, GlobalBatch, MicroBatch
+from tandem.train.feeder import Feeder
 from tandem.train.state import TrainState
 from tandem.train.step import Stepper
 
@@ -26,22 +23,6 @@ SMALL_PART = 1 / 16
 FEWEST_STEPS, MOST_STEPS = 3, 24
 # Where whole steps take too long, the larger of the two parts that are timed may use this share of the time.
 PART_SHARE = 0.4
-
-
-class Alone(Exchange):
-    """Takes no notice of other processes."""
-
-    def __init__(self, module: nn.Module) -> None:
-        self.module = module
-
-    def only_when(self, step: int, last: bool) -> AbstractContextManager[None]:
-        return nullcontext()
-
-    def after_backward(self, step: int) -> Sequence[Exposure]:
-        return []
-
-    def take_bytes(self) -> int:
-        return 0
 
 
 @dataclass(frozen=True)
@@ -70,9 +51,8 @@ class Calibration:
 def calibrate(config: Config, world: World, batches: Batches, vocab_size: int, seconds: float) -> Calibration:
     """Take steps for about so long on every process at once; all get the same answer, save for the parts."""
     state = TrainState.fresh(config, vocab_size, world.device)
-    loss = TranslationLoss(state.model, config.optimizer.label_smoothing)
     clock = Clock(world.device)
-    stepper = Stepper(config, world, state, batches, clock, Alone(loss))
+    stepper = Stepper(config, world, state, Feeder(batches, world), clock, Alone(state.trained(), world.device))
     timed = _Timed(stepper, batches, world)
     expected = timed.expected_seconds()
     if FEWEST_STEPS * expected > seconds:
@@ -134,8 +114,7 @@ class _Timed:
         return max(int(part * len(self._micro_batch.rows)), 1)
 
     def _since(self, start: float) -> float:
-        if self._world.device.type == "cuda":
-            torch.cuda.synchronize(self._world.device)
+        finish(self._world.device)
         return time.perf_counter() - start
 
 

@@ -5,24 +5,26 @@ from __future__ import annotations
 import math
 import os
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
 import tandem
+from tandem.cluster.devices import card_of
 from tandem.cluster.network import TrafficMeter
 from tandem.cluster.strategies import make_exchange
 from tandem.cluster.world import World
 from tandem.config import Config
 from tandem.corpus.prepared import PreparedCorpus
-from tandem.model.loss import TranslationLoss
 from tandem.monitor.clock import Clock
 from tandem.monitor.journal import Recorder
 from tandem.monitor.records import Ended, Noticed, Planned, Progressed, Saved, Started
 from tandem.monitor.survey import Survey
 from tandem.train.batches import Batches, GlobalBatch
 from tandem.train.evaluate import evaluate
+from tandem.train.feeder import make_feeder
 from tandem.train.memory import HostMemory
 from tandem.train.plan import plan_exchange
 from tandem.train.run import RunPaths
@@ -48,9 +50,9 @@ class Tally:
     gradient_norm: float = 0.0
     learning_rate: float = 0.0
 
-    def add(self, result: StepResult, target_tokens: int) -> None:
+    def add(self, result: StepResult) -> None:
         self.steps += 1
-        self.target_tokens += target_tokens
+        self.target_tokens += result.target_tokens
         self.objective += result.objective
         self.nll += result.nll
         # A step that float16 skipped has no norm worth averaging.
@@ -79,9 +81,19 @@ class Job:
         self.state = TrainState.fresh(config, corpus.tokenizer.vocab_size, world.device)
         self._resume()
         self.choice = plan_exchange(config, world, self.state, self.batches, RunPaths(directory))
-        loss = TranslationLoss(self.state.model, config.optimizer.label_smoothing)
-        exchange = make_exchange(self.choice.plan, config, loss, world)
-        self.stepper = Stepper(config, world, self.state, self.batches, self.clock, exchange)
+        self.stop_signal: str | None = None
+        """The signal by which somebody has asked this process to stop."""
+        self.feeder = make_feeder(self.batches, world)
+        self.stepper = Stepper(
+            config,
+            world,
+            self.state,
+            self.feeder,
+            self.clock,
+            make_exchange(self.choice.plan, config, self.state.trained(), world),
+            wish_to_stop=lambda: self.stop_signal is not None,
+            notice=self.notice,
+        )
         self.memory = HostMemory(
             directory, world, self.choice.plan, config.exchange, keep_last=config.checkpoint.keep_last
         )
@@ -89,8 +101,6 @@ class Job:
         self.meter = TrafficMeter(None if world.interface is None else world.interface.name)
         self.survey = Survey(world, recorder, lambda: self.state.progress.step)
         self.tally = Tally()
-        self.stop_signal: str | None = None
-        """The signal by which somebody has asked this process to stop."""
         self._session_start, self._session_first_step = time.perf_counter(), self.state.progress.step
 
     def _resume(self) -> None:
@@ -117,6 +127,7 @@ class Job:
     def begin(self) -> None:
         """Say what is about to happen."""
         order, interface, plan = self.batches.order, self.world.interface, self.choice.plan
+        card = card_of(self.world.device)
         self.recorder.record(
             Started(
                 step=self.state.progress.step,
@@ -139,6 +150,12 @@ class Job:
                 padding_share=order.padding_share(),
                 steps_per_epoch=self.batches.steps_per_epoch,
                 startup_seconds=sum(self.clock.lap().values()),
+                card=None if card is None else card.name,
+                card_memory_bytes=None if card is None else card.memory_bytes,
+                batch_tokens=self.batches.tokens,
+                micro_batches=self.batches.micro_batches,
+                compiled=self.config.model.compile == "on",
+                deterministic=card is None or self.config.train.deterministic,
             )
         )
         if len(self.world.hosts) > 1:
@@ -160,11 +177,19 @@ class Job:
 
     def fetch(self, step: int) -> GlobalBatch:
         with self.clock.measure("data"):
-            return self.batches.at(step)
+            return self.feeder.fetch(step)
 
     def learn(self, batch: GlobalBatch) -> None:
-        self.tally.add(self.stepper.take(batch), batch.target_tokens)
+        self._count(self.stepper.take(batch))
         self.recorder.stepped(batch.step)
+
+    def settle(self) -> None:
+        """Know the result of every step taken, before anything is made of the weights or the numbers."""
+        self._count(self.stepper.settle())
+
+    def _count(self, results: Sequence[StepResult]) -> None:
+        for result in results:
+            self.tally.add(result)
 
     def due(self, every: int) -> bool:
         """Whether something done every so many steps is done now; at the last step everything is.
@@ -177,6 +202,7 @@ class Job:
 
     def log(self) -> None:
         """Record the steps since the last time."""
+        self.settle()
         with self.clock.measure("waiting"):
             objective, nll, survey = self.world.total(self.tally.objective, self.tally.nll, self.survey.due)
         seconds, traffic = self.clock.lap(), self.meter.lap()
@@ -210,6 +236,7 @@ class Job:
 
     def evaluate(self) -> None:
         """Measure the model on the dev set, and keep it if it is one of the best."""
+        self.settle()
         progress = self.state.progress
         with self.clock.measure("evaluation"):
             evaluated = evaluate(
@@ -235,16 +262,15 @@ class Job:
             return OUT_OF_PATIENCE
         if not self.stepper.exchange.settles(progress.step):
             return None
-        wish = self.stop_signal
-        # A few bytes: whatever time it takes is spent on somebody who is not here yet.
-        with self.clock.measure("waiting"):
-            asked = self.world.agree(wish is not None)
-        if wish is not None:
-            self.notice(f"{wish}: saving and stopping; once more to stop at once")
-        return ASKED_TO_STOP if asked else None
+        if not self.stepper.stop_asked:
+            return None
+        if self.stop_signal is not None:
+            self.notice(f"{self.stop_signal}: saving and stopping; once more to stop at once")
+        return ASKED_TO_STOP
 
     def save(self) -> None:
         """Make the work so far safe."""
+        self.settle()
         start = time.perf_counter()
         with self.clock.measure("checkpoint"):
             self.world.together(lambda: self.memory.keep(self.state, self.stepper.exchange))
@@ -253,15 +279,15 @@ class Job:
             seconds = time.perf_counter() - start
             self.recorder.record(Saved(step=saved.step, path=str(saved.directory), bytes=saved.size, seconds=seconds))
 
-    def end(self, reason: str) -> Ended:
-        """Say how it went."""
+    def end(self, reason: str, *, device_answers: bool = True) -> Ended:
+        """Say how it went; a GPU that waits for a process that is gone will not tell how long it took."""
         progress = self.state.progress
         ended = Ended(
             step=progress.step,
             reason=reason,
             best_bleu=progress.best_bleu,
             best_step=progress.best_step,
-            seconds=self.clock.lap(),
+            seconds=self.clock.lap(wait=device_answers),
         )
         self.recorder.record(ended)
         return ended

@@ -8,6 +8,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import FrameType
 
+from tandem.cluster.devices import configure_device, memory_explained
 from tandem.cluster.world import World, is_lost_peer, joined_world
 from tandem.config import Config, dump
 from tandem.corpus.prepared import PreparedCorpus
@@ -15,10 +16,14 @@ from tandem.errors import SaidElsewhereError, TandemError
 from tandem.monitor.journal import Journal, Recorder, View
 from tandem.monitor.records import Ended
 from tandem.monitor.tensorboard import TensorBoardView
-from tandem.train.batches import check_everyone_has_work
+from tandem.train.batches import Batches, check_everyone_has_work
+from tandem.train.choices import check_memory, settle_choices
 from tandem.train.job import Job
 from tandem.train.run import RunPaths, adopt, locked, start
 from tandem.train.step import NonFiniteGradientError
+
+# Steps are split where a pass does not fit; what else a training holds may not fit either.
+SMALLER_RUN = "lower batch.tokens or take a smaller model, and see whether another program uses the card"
 
 
 def train(job: Job) -> Ended:
@@ -48,21 +53,31 @@ def run_training(
     config = config.model_copy(update={"corpus": corpus.facts.settings})
     with ExitStack() as stack:
         world = stack.enter_context(joined_world(config.cluster))
+        configure_device(world.device, tf32=config.train.tf32, deterministic=config.train.deterministic)
         check_everyone_has_work(config, world)
         world.check_same("the corpus", corpus.digest)
         world.check_same("the configuration", dump(config))
         run = RunPaths(run_directory)
         changed = stack.enter_context(_shared_run(world, run_directory, config, corpus, change))
+        settled = settle_choices(
+            config, world, corpus.tokenizer.vocab_size, lambda tried: Batches.of_run(tried, corpus), run
+        )
+        # An earlier session may have settled on fewer micro-batches than there are processes now.
+        check_everyone_has_work(settled, world)
+        check_memory(settled, world, corpus.tokenizer.vocab_size)
         shown = [TensorBoardView(run.tensorboard_directory), *views] if world.leads else []
         recorder = Recorder([Journal(run.journal_directory, world.rank), *shown])
         stack.callback(recorder.close)
-        job = Job(config=config, corpus=corpus, world=world, recorder=recorder, directory=run_directory)
+        # Around the making of the job, and once more inside of what puts failures into its journal.
+        stack.enter_context(memory_explained(SMALLER_RUN))
+        job = Job(config=settled, corpus=corpus, world=world, recorder=recorder, directory=run_directory)
         # Only now that everything fits together do the settings become the run's.
         world.together(lambda: adopt(run_directory, config) if world.leads else None)
         for setting in changed:
             job.notice(f"changed setting: {setting}")
         stack.enter_context(_stopping_on_request(job))
         stack.enter_context(_failures_recorded(job))
+        stack.enter_context(memory_explained(SMALLER_RUN))
         stack.enter_context(job.survey.under_way())
         return train(job)
 
@@ -85,7 +100,7 @@ def _failures_recorded(job: Job) -> Iterator[None]:
         raise
     except RuntimeError as error:
         if is_lost_peer(error):
-            job.end(f"failed: lost the connection to another process ({error})")
+            job.end(f"failed: lost the connection to another process ({error})", device_answers=False)
         raise
 
 

@@ -45,6 +45,8 @@ class HostMemory:
             "hosts": len(world.hosts),
             "deltas": settings.deltas,
             "powersgd_rank": settings.powersgd_rank,
+            # The order of the weights in the vectors that are remembered.
+            "order": "forward",
         }
 
     def keep(self, state: TrainState, exchange: Exchange) -> None:

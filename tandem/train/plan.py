@@ -38,7 +38,7 @@ def plan_exchange(config: Config, world: World, state: TrainState, batches: Batc
     if begun.get("hosts") == hosts and begun.get("remembers") == remembers:
         plan = Plan(begun["kind"], begun["local_steps"])
         return Choice(plan, f"{plan}, as the run has begun", {})
-    shapes = [parameter.shape for parameter in state.model.parameters()]
+    shapes = list(state.flat.shapes.values())
     sums = measure_sums(world, sum(shape.numel() for shape in shapes), SECONDS_A_SUM)
     calibration = calibrate(config, world, batches, state.model.vocab_size, CALIBRATION_SECONDS)
     choice = choose(config.exchange, circumstances(config, world, calibration, shapes, sums))

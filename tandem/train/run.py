@@ -6,6 +6,7 @@ tokenizer.model  its tokenizer, so that the run translates without the corpus
 checkpoints/     the newest states, to resume from
 best/            the best weights by dev BLEU
 averaged/        what `tandem average` made
+choices.json     what was settled at the start where the settings say `auto`
 exchange.json    how the hosts' work is put together, where that was left to be found out
 hosts/           what each host remembers for itself
 journal/         each rank's records
@@ -31,6 +32,7 @@ from tandem.files import write_whole
 CONFIG_FILE = "config.yaml"
 RUN_FILE = "run.json"
 EXCHANGE_CHOICE_FILE = "exchange.json"
+CHOICES_FILE = "choices.json"
 LOCK_FILE = ".lock"
 # The files of a checkpoint.
 MODEL_FILE = "model.safetensors"
@@ -39,7 +41,10 @@ STATE_FILE = "state.json"
 # Settings that a continued run may change freely: they do not touch the steps already taken or still to come
 # (except that with local steps the last step of a run ends a round).
 # (What the corpus really holds is compared by digest.)
-FREE = ("corpus.", "train.max_steps", "train.log_every", "cluster.", "search.", "evaluation.", "checkpoint.")
+FREE = (
+    *("corpus.", "train.max_steps", "train.log_every", "batch.split_when_full"),
+    *("cluster.", "search.", "evaluation.", "checkpoint."),
+)
 # Settings that no saved state survives a change of.
 SHAPE = (
     "model.encoder_layers",
@@ -73,6 +78,10 @@ class RunPaths:
     @property
     def exchange_file(self) -> Path:
         return self.directory / EXCHANGE_CHOICE_FILE
+
+    @property
+    def choices_file(self) -> Path:
+        return self.directory / CHOICES_FILE
 
     @property
     def averaged_directory(self) -> Path:

@@ -12,6 +12,7 @@ import pytest
 import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from torch import Tensor
 
 from tandem.config import load
 from tandem.corpus.order import random_order
@@ -19,6 +20,7 @@ from tandem.corpus.prepare import prepare
 from tandem.corpus.shards import Pairs, write_pairs
 from tandem.corpus.tokenizer import BOS, EOS, PAD
 from tandem.errors import TandemError
+from tandem.model.batch import PackedBatch
 from tandem.train.batches import (
     CELLS,
     MICRO_BATCHES,
@@ -26,8 +28,8 @@ from tandem.train.batches import (
     GlobalBatch,
     LengthOrder,
     MicroBatch,
+    packed,
     random_seed,
-    tensors,
 )
 
 CPU = torch.device("cpu")
@@ -216,7 +218,7 @@ def test_whatever_the_lengths(problem: tuple[Lengths, int, int, int], seed: int,
     assert sorted(row for part in parts for row in part.rows.tolist()) == fitting
     real = positions = 0
     for part in parts:
-        source_BS, target_BT = batches.tensors(part, CPU)
+        source_BS, target_BT = ids_of(batches.packed(part, pinned=False))
         labels_BT = target_BT[:, 1:]
         assert source_BS.numel() <= tokens
         assert labels_BT.numel() <= tokens
@@ -299,6 +301,17 @@ def test_nothing_of_the_size_of_the_corpus_is_held() -> None:
 # --- tensors, on real shards
 
 
+def ids_of(batch: PackedBatch) -> tuple[Tensor, Tensor]:
+    """The padded sources, and the padded targets with BOS and EOS, put together again from inputs and labels."""
+    found = batch.to(CPU)
+    inputs_BT = found.target_BT
+    labels_BT = torch.full_like(inputs_BT, PAD)
+    labels_BT.view(-1)[found.places_N] = found.labels_N
+    assert torch.equal(labels_BT[:, :-1], inputs_BT[:, 1:].where(labels_BT[:, :-1] != EOS, torch.tensor(EOS)))
+    assert found.source_padded == bool((found.source_BS == PAD).any())
+    return found.source_BS, torch.cat([inputs_BT[:, :1], labels_BT], dim=1)
+
+
 @pytest.fixture
 def pairs(tmp_path: Path) -> Pairs:
     write_pairs(tmp_path, [([5, 6, 7], [8]), ([9], [10, 11]), ([], []), ([4] * 9, [4])], vocab_size=300)
@@ -306,7 +319,7 @@ def pairs(tmp_path: Path) -> Pairs:
 
 
 def test_tensors_by_hand(pairs: Pairs) -> None:
-    source_BS, target_BT = tensors(pairs, [1, 0, 2], CPU)
+    source_BS, target_BT = ids_of(packed(pairs, [1, 0, 2], pinned=False))
     assert source_BS.tolist() == [[9, EOS, PAD, PAD], [5, 6, 7, EOS], [EOS, PAD, PAD, PAD]]
     assert target_BT.tolist() == [[BOS, 10, 11, EOS], [BOS, 8, EOS, PAD], [BOS, EOS, PAD, PAD]]
     assert source_BS.dtype == target_BT.dtype == torch.int64
@@ -325,7 +338,7 @@ def test_tensors_across_shards() -> None:
     lengths = random_lengths(90)
     batches = make(lengths)
     for part in batches.at(1).micro_batches:
-        for ids, row in zip(batches.tensors(part, CPU)[1], part.rows.tolist(), strict=True):
+        for ids, row in zip(ids_of(batches.packed(part, pinned=False))[1], part.rows.tolist(), strict=True):
             expected = [BOS, *made_ids(row + 1000, lengths[row][1]), EOS]
             assert ids.tolist() == expected + [PAD] * (len(ids) - len(expected))
 

@@ -13,8 +13,7 @@ import torch.nn.functional as F
 from tandem.cluster.world import World
 from tandem.config import Config
 from tandem.corpus.prepared import PreparedCorpus
-from tandem.corpus.tokenizer import PAD
-from tandem.train.batches import tensors
+from tandem.train.batches import packed
 from tandem.train.evaluate import evaluate, score, split_loss
 from tandem.train.state import TrainState
 
@@ -47,12 +46,12 @@ def test_the_loss_is_the_mean_over_all_target_tokens(state: TrainState, tiny_cor
     nll, tokens = 0.0, 0
     with torch.no_grad():
         for row in range(len(pairs)):
-            source_BS, target_BT = tensors(pairs, [row], ALONE.device)
+            batch = packed(pairs, [row], pinned=False).to(ALONE.device)
             weight_VD = state.model.output_weight()[: state.model.vocab_size]
-            logits = F.linear(state.model(source_BS, target_BT[:, :-1]), weight_VD)
-            nll += float(F.cross_entropy(logits[0], target_BT[0, 1:], reduction="sum"))
-            tokens += int((target_BT[0, 1:] != PAD).sum())
-    assert split_loss(state.model, tiny_corpus, 256, ALONE, "dev") == pytest.approx(nll / tokens, rel=1e-5)
+            logits = F.linear(state.model(batch.source_BS, batch.target_BT), weight_VD)
+            nll += float(F.cross_entropy(logits[0], batch.labels_N, reduction="sum"))
+            tokens += len(batch.labels_N)
+    assert split_loss(state.model, tiny_corpus, ALONE, "dev") == pytest.approx(nll / tokens, rel=1e-5)
 
 
 def test_an_evaluation_says_everything_about_itself(

@@ -43,7 +43,17 @@ def test_what_a_run_leaves_behind(tiny_corpus: PreparedCorpus, tiny_config: Make
     ended, collector = train(tiny_config(), tiny_corpus, run)
     assert (ended.step, ended.reason) == (12, "finished")
     assert {path.name for path in run.iterdir()} == {
-        *("config.yaml", "run.json", "tokenizer.model", "checkpoints", "best", "journal", "tensorboard", ".lock"),
+        *(
+            "config.yaml",
+            "run.json",
+            "choices.json",
+            "tokenizer.model",
+            "checkpoints",
+            "best",
+            "journal",
+            "tensorboard",
+            ".lock",
+        ),
     }
     assert sorted(path.name for path in (run / "checkpoints").iterdir()) == ["step-00000008", "step-00000012"]
     assert list((run / "tensorboard").glob("events.out.tfevents.*"))
@@ -101,7 +111,7 @@ def test_a_loss_scale_survives_a_stop(tiny_corpus: PreparedCorpus, tiny_config: 
     whole, halves = (read(tmp_path / f"{name}/checkpoints/step-00000008") for name in ("whole", "halves"))
     scaler = whole.state["numbers"]["scaler"]
     # It counts the steps since the scale last changed; a fresh one would have counted four.
-    assert scaler["_growth_tracker"] > 4
+    assert scaler["steps_without_overflow"] > 4
     assert halves.state["numbers"]["scaler"] == scaler
     assert (whole.directory / MODEL_FILE).read_bytes() == (halves.directory / MODEL_FILE).read_bytes()
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tandem.cluster.exchange import Exchange, Exposure
+from tandem.cluster.exchange import Exchange, Exchanged, Votes
 from tandem.cluster.strategies import Plan
 from tandem.cluster.world import World
 from tandem.config import Config, ExchangeConfig
@@ -29,11 +28,14 @@ class Remembering(Exchange):
     def __init__(self, number: float = 0.0) -> None:
         self.number = torch.tensor(number)
 
-    def only_when(self, step: int, last: bool) -> AbstractContextManager[None]:
-        return nullcontext()
+    def before_backward(self, step: int, *, first: bool, last: bool) -> None:
+        pass
 
-    def after_backward(self, step: int) -> Exposure | None:
-        return None
+    def after_backward(self, step: int, mine: Votes) -> Exchanged:
+        return Exchanged()
+
+    def vote(self, step: int, *numbers: float) -> list[float]:
+        return list(numbers)
 
     def take_bytes(self) -> int:
         return 0

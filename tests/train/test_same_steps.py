@@ -15,10 +15,10 @@ from tandem.cluster.exchange import AllReduce
 from tandem.cluster.world import World
 from tandem.config import Config
 from tandem.corpus.prepared import PreparedCorpus
-from tandem.model.loss import TranslationLoss
 from tandem.monitor.clock import Clock
 from tandem.monitor.journal import read_journal
 from tandem.train.batches import Batches, GlobalBatch, MicroBatch
+from tandem.train.feeder import Feeder
 from tandem.train.run import MODEL_FILE
 from tandem.train.state import TrainState
 from tandem.train.step import Stepper
@@ -33,8 +33,8 @@ STEPS = 12
 def stepper_of(config: Config, corpus: PreparedCorpus) -> Stepper:
     batches = Batches.of_run(config, corpus)
     state = TrainState.fresh(config, corpus.tokenizer.vocab_size, ALONE.device)
-    exchange = AllReduce(TranslationLoss(state.model, config.optimizer.label_smoothing), ALONE)
-    return Stepper(config, ALONE, state, batches, Clock(ALONE.device), exchange)
+    exchange = AllReduce(state.trained(), ALONE)
+    return Stepper(config, ALONE, state, Feeder(batches, ALONE), Clock(ALONE.device), exchange)
 
 
 def merged(batch: GlobalBatch) -> GlobalBatch:
@@ -58,10 +58,10 @@ def test_accumulation_takes_the_steps_of_one_large_batch(
     config = tiny_config(*settings)
     accumulating, at_once = stepper_of(config, tiny_corpus), stepper_of(config, tiny_corpus)
     for step in range(1, STEPS + 1):
-        batch = accumulating.batches.at(step)
+        batch = accumulating.feeder.fetch(step)
         # Micro-batches of different sizes: an average of their averages would be a different step.
         assert len({micro_batch.target_tokens for micro_batch in batch.micro_batches}) > 1
-        accumulated, single = accumulating.take(batch), at_once.take(merged(batch))
+        [accumulated], [single] = accumulating.take(batch), at_once.take(merged(batch))
         assert accumulated.nll == pytest.approx(single.nll, rel=1e-5)
         assert accumulated.gradient_norm == pytest.approx(single.gradient_norm, rel=1e-4)
     assert_equal_to_rounding(accumulating.state.model_tensors(), at_once.state.model_tensors())
