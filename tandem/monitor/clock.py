@@ -10,7 +10,7 @@ from typing import Literal, get_args
 import torch
 
 from tandem.cluster.exchange import Exposure
-from tandem.cluster.instants import Instant, now, seconds_between
+from tandem.cluster.instants import Instant, is_past, now, seconds_between, wait_for
 
 Part = Literal["data", "compute", "communication", "waiting", "optimizer", "evaluation", "checkpoint"]
 PARTS: tuple[Part, ...] = get_args(Part)
@@ -45,9 +45,18 @@ class Clock:
         if exposure is not None:
             self._exposures.append((inside, exposure))
 
-    def lap(self) -> dict[str, float]:
-        """Seconds by part since the last lap; their sum is the wall-clock time since then."""
+    def lap(self, *, wait: bool = True) -> dict[str, float]:
+        """Seconds by part since the last lap; their sum is the wall-clock time since then.
+
+        Without waiting for a GPU, what it has not come to yet is left to `other`: it may never come to it.
+        """
         seconds: dict[str, float] = dict.fromkeys(PARTS, 0.0)
+        if wait:
+            # Once, for all moments of the lap.
+            wait_for(now(self._device))
+        else:
+            self._blocks = [block for block in self._blocks if is_past(block[2])]
+            self._exposures = [exposure for exposure in self._exposures if is_past(exposure[1].done)]
         for part, start, end in self._blocks:
             seconds[part] += seconds_between(start, end)
         self._split_exposures(seconds)

@@ -11,6 +11,10 @@ from tandem.monitor.records import Ended, Evaluated, Noticed, Planned, Progresse
 
 # The parts of a step's time that other processes are the cause of.
 OTHERS = ("communication", "waiting")
+# Said at the start of a run on GPUs that sums in whatever order its kernels finish.
+NOT_DETERMINISTIC = (
+    "not deterministic: a killed run continues with the same batches, but not bit for bit (train.deterministic=true)"
+)
 
 
 class ConsoleView(View):
@@ -91,17 +95,27 @@ def literal(text: str) -> str:
 
 def started_lines(record: Started) -> list[str]:
     processes = f"{record.world_size} process{'es' if record.world_size > 1 else ''}"
-    threads = f"{record.threads} thread{'s' if record.threads > 1 else ''}"
-    hosts = []
+    # On a GPU the threads of the processor matter little.
+    if record.card is None:
+        processes += f" x {record.threads} thread{'s' if record.threads > 1 else ''}"
+    device, hosts = literal(device_words(record)), []
     if len(record.hosts) > 1:
         names = literal(", ".join(record.hosts))
         hosts = [f"{len(record.hosts)} hosts: {names}; {record.host} speaks over {record.interface} ({record.address})"]
     return [
         *hosts,
-        f"{record.parameters / 1e6:.1f} M parameters, {processes} x {threads} on {record.device}, {record.precision}",
+        f"{record.parameters / 1e6:.1f} M parameters, {processes} on {device}, {record.precision}",
         f"{record.training_pairs:,} pairs, {record.steps_per_epoch:.0f} steps an epoch, "
         f"{record.padding_share:.1%} padding (tok/s counts target tokens without padding)",
+        *([] if record.deterministic else [NOT_DETERMINISTIC]),
     ]
+
+
+def device_words(record: Started) -> str:
+    """What the processes compute on: the cards, one for each process, by the name of this process's; or `cpu`."""
+    if record.card is None:
+        return record.device
+    return f"{record.world_size} x {record.card}" if record.world_size > 1 else record.card
 
 
 def hours(seconds: float) -> str:

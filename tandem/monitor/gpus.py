@@ -1,57 +1,96 @@
-"""The NVIDIA GPUs of this host, through NVML. Never run on a GPU; without a driver there are none."""
+"""Load of the NVIDIA GPUs that a run uses on this host, read through NVML. Never run on a GPU."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import pynvml
 
 from tandem.monitor.records import GpuUse
 
 MILLIWATTS = 1000
+PERCENT = 100
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class _Card:
+    """A GPU that NVML knows, and what stays the same of it."""
+
+    handle: Any
+    uuid: str
+    index: int | None
+    name: str
 
 
 class Gpus:
-    """Reads every GPU's load; a host without a driver has none, and a value that a card does not tell is left out."""
+    """Reads the load of some of this host's GPUs.
 
-    def __init__(self) -> None:
-        self._handles: list[Any] = []
-        self._open = False
-        with suppress(pynvml.NVMLError):
-            pynvml.nvmlInit()
-            self._open = True
-            self._handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
+    NVML knows all physical cards of a host, whatever CUDA_VISIBLE_DEVICES or the launcher leave to a process: the ones
+    to read are named by their UUIDs. One that NVML does not know, as that of a MIG slice, is passed over.
+    """
+
+    def __init__(self, cards: Sequence[str] = ()) -> None:
+        self._cards: list[_Card] = []
+        self._open = bool(cards) and _opened()
+        if self._open:
+            found = (_told(_find, uuid) for uuid in dict.fromkeys(cards))
+            self._cards = [card for card in found if card is not None]
 
     def read(self) -> list[GpuUse]:
-        uses = []
-        for handle in self._handles:
-            # A card that falls off the bus in the middle of a run must not take the training with it.
-            with suppress(pynvml.NVMLError):
-                memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
-                uses.append(
-                    GpuUse(
-                        name=str(pynvml.nvmlDeviceGetName(handle)),
-                        utilisation=pynvml.nvmlDeviceGetUtilizationRates(handle).gpu / 100,
-                        memory_used_bytes=memory.used,
-                        memory_total_bytes=memory.total,
-                        watts=_watts(pynvml.nvmlDeviceGetPowerUsage, handle),
-                        watts_cap=_watts(pynvml.nvmlDeviceGetEnforcedPowerLimit, handle),
-                    )
-                )
-        return uses
+        """The load of each card; what it does not tell is None, and a card that tells nothing at all is left out.
+
+        A card that falls off the bus in the middle of a run must not take the training, or the other cards, with it.
+        """
+        return [use for card in self._cards if (use := _use(card)) is not None]
 
     def close(self) -> None:
         if self._open:
             with suppress(pynvml.NVMLError):
                 pynvml.nvmlShutdown()
-            self._open, self._handles = False, []
+            self._open, self._cards = False, []
 
 
-def _watts(ask: Callable[[Any], int], handle: Any) -> float | None:
-    """Some cards and virtual machines do not tell their power."""
+def _opened() -> bool:
+    """Whether there is a driver that NVML can talk to."""
     try:
-        return ask(handle) / MILLIWATTS
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        return False
+    return True
+
+
+def _find(uuid: str) -> _Card:
+    handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
+    name = str(pynvml.nvmlDeviceGetName(handle))
+    return _Card(handle, uuid, _told(pynvml.nvmlDeviceGetIndex, handle), name)
+
+
+def _use(card: _Card) -> GpuUse | None:
+    memory = _told(pynvml.nvmlDeviceGetMemoryInfo, card.handle)
+    rates = _told(pynvml.nvmlDeviceGetUtilizationRates, card.handle)
+    watts = _told(pynvml.nvmlDeviceGetPowerUsage, card.handle)
+    watts_cap = _told(pynvml.nvmlDeviceGetEnforcedPowerLimit, card.handle)
+    if memory is None and rates is None and watts is None:
+        return None
+    return GpuUse(
+        name=card.name,
+        uuid=card.uuid,
+        index=card.index,
+        utilisation=None if rates is None else rates.gpu / PERCENT,
+        memory_used_bytes=None if memory is None else memory.used,
+        memory_total_bytes=None if memory is None else memory.total,
+        watts=None if watts is None else watts / MILLIWATTS,
+        watts_cap=None if watts_cap is None else watts_cap / MILLIWATTS,
+    )
+
+
+def _told(ask: Callable[[Any], T], what: Any) -> T | None:
+    """NVML's answer; None where a card or a virtual machine refuses it."""
+    try:
+        return ask(what)
     except pynvml.NVMLError:
         return None

@@ -42,6 +42,16 @@ class Started(Record):
     padding_share: float
     steps_per_epoch: float
     startup_seconds: float
+    card: str | None = None
+    """The GPU's name, as its driver writes it; None on a processor."""
+    card_memory_bytes: int | None = None
+    batch_tokens: int | None = None
+    """Most tokens on either side of a micro-batch, as chosen where that was left open."""
+    micro_batches: int | None = None
+    compiled: bool = False
+    """Whether torch.compile fuses each layer's kernels."""
+    deterministic: bool = True
+    """Whether the same steps give the same bits: always on a processor, on a GPU if it was asked for."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,13 +92,17 @@ class Progressed(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class GpuUse:
-    """What one GPU did; shares are of 1."""
+    """What one GPU did; shares are of 1, `None` is what it does not tell."""
 
     name: str
-    utilisation: float
+    uuid: str | None = None
+    """As nvidia-smi -L writes it."""
+    index: int | None = None
+    """The driver's number of it on its host, which nvidia-smi shows; not the one that a process knows it by."""
+    utilisation: float | None
     """Share of the time in which anything at all ran on it, be it a loop that waits for the network."""
-    memory_used_bytes: int
-    memory_total_bytes: int
+    memory_used_bytes: int | None
+    memory_total_bytes: int | None
     watts: float | None
     watts_cap: float | None
 
@@ -144,6 +158,9 @@ class HostSummary:
     link_mbit_per_second: float | None
     gpu_count: int
     gpu_utilisation: float | None
+    gpu_utilisation_least: float | None = None
+    """Of the card that was least in use."""
+    gpu_utilisation_most: float | None = None
     gpu_memory: float | None
     gpu_power: float | None
     """Watts against the cap."""
@@ -183,6 +200,10 @@ class Saved(Record):
     path: str
     bytes: int
     seconds: float
+
+
+# How a notice says that memory did not suffice and steps go on in smaller parts; a report looks for these words.
+WORKED_IN_PARTS = "each micro-batch is worked through in"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -33,12 +33,12 @@ class _Counters(NamedTuple):
 
 
 class HostMeter:
-    """Tells what the host has done since it was last asked."""
+    """Tells what the host has done since it was last asked, of its GPUs those with the given UUIDs."""
 
-    def __init__(self, interface: str | None) -> None:
+    def __init__(self, interface: str | None, cards: Sequence[str] = ()) -> None:
         self._interface = interface
         self._traffic = TrafficMeter(interface)
-        self._gpus = Gpus()
+        self._gpus = Gpus(cards)
         self._before = _counters()
 
     def lap(self) -> HostUse:
@@ -94,10 +94,11 @@ class Sampler:
     """Looks at the host every second in a thread of its own, and hands over what it saw.
 
     The thread sleeps but for a few milliseconds of each second, so that the steps take as long with it as without.
+    `cards` are the UUIDs of all GPUs that the run uses on this host: the process that samples may see only its own.
     """
 
-    def __init__(self, interface: str | None, report: Callable[[HostUse], None]) -> None:
-        self._meter, self._report = HostMeter(interface), report
+    def __init__(self, interface: str | None, report: Callable[[HostUse], None], cards: Sequence[str] = ()) -> None:
+        self._meter, self._report = HostMeter(interface, cards), report
         self._seen: list[HostUse] = []
         self._newest: HostUse | None = None
         self._lock = threading.Lock()
@@ -149,11 +150,13 @@ def summarise(seen: Sequence[HostUse], seconds: dict[str, float]) -> HostSummary
     def mean(value: Callable[[HostUse], float]) -> float:
         return _rounded(sum(value(use) * use.seconds for use in seen) / whole)
 
-    def mean_of_gpus(value: Callable[[GpuUse], float]) -> float | None:
-        return mean(lambda use: fmean(map(value, use.gpus))) if all(use.gpus for use in seen) else None
+    def mean_of_gpus(value: Callable[[GpuUse], float | None]) -> float | None:
+        told = [[share for gpu in use.gpus if (share := value(gpu)) is not None] for use in seen]
+        if not all(told):
+            return None
+        return _rounded(sum(fmean(shares) * use.seconds for shares, use in zip(told, seen, strict=True)) / whole)
 
-    last = seen[-1]
-    capped = all(gpu.watts is not None and gpu.watts_cap for use in seen for gpu in use.gpus)
+    last, by_card = seen[-1], _utilisation_by_card(seen)
     return HostSummary(
         host=last.host,
         cpu=mean(lambda use: use.cpu),
@@ -163,7 +166,23 @@ def summarise(seen: Sequence[HostUse], seconds: dict[str, float]) -> HostSummary
         link_mbit_per_second=last.link_mbit_per_second,
         gpu_count=len(last.gpus),
         gpu_utilisation=mean_of_gpus(lambda gpu: gpu.utilisation),
-        gpu_memory=mean_of_gpus(lambda gpu: gpu.memory_used_bytes / gpu.memory_total_bytes),
-        gpu_power=mean_of_gpus(lambda gpu: (gpu.watts or 0.0) / (gpu.watts_cap or 1.0)) if capped else None,
+        gpu_utilisation_least=min(by_card, default=None),
+        gpu_utilisation_most=max(by_card, default=None),
+        gpu_memory=mean_of_gpus(lambda gpu: _share(gpu.memory_used_bytes, gpu.memory_total_bytes)),
+        gpu_power=mean_of_gpus(lambda gpu: _share(gpu.watts, gpu.watts_cap)),
         seconds={part: _rounded(spent) for part, spent in seconds.items()},
     )
+
+
+def _utilisation_by_card(seen: Sequence[HostUse]) -> list[float]:
+    """Mean utilisation of each card over the samples that tell it; cards without a UUID are known by their place."""
+    told: dict[str | int, list[float]] = {}
+    for use in seen:
+        for place, gpu in enumerate(use.gpus):
+            if gpu.utilisation is not None:
+                told.setdefault(gpu.uuid or place, []).append(gpu.utilisation)
+    return [_rounded(fmean(shares)) for shares in told.values()]
+
+
+def _share(part: float | None, whole: float | None) -> float | None:
+    return part / whole if part is not None and whole else None

@@ -29,7 +29,7 @@ class Survey:
             # The step under way, which is one more than have been taken.
             recorder.record(Sampled(step=step() + 1, use=use))
 
-        self._sampler = Sampler(interface, record) if world.leads_host else None
+        self._sampler = Sampler(interface, record, world.host_cards) if world.leads_host else None
 
     @contextmanager
     def under_way(self) -> Iterator[None]:

@@ -46,23 +46,30 @@ def read_line(line: Mapping[str, Any]) -> tuple[float, Record] | None:
 
 
 def _data_reader(kind: type[AnyData]) -> Callable[[Mapping[str, Any]], AnyData]:
-    """For a dataclass, of which no field may be missing; what it does not know is left aside."""
+    """For a dataclass; what it does not know is left aside, and only a field with a default may be missing: journals
+    that were written before there was such a field are read, too."""
     assert dataclasses.is_dataclass(kind)
     types = get_type_hints(kind)
     fields = {
         field.name: _reader(types[field.name], bounded=field.name not in UNBOUNDED)
         for field in dataclasses.fields(kind)
     }
+    required = {
+        field.name
+        for field in dataclasses.fields(kind)
+        if field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+    }
 
     def read(values: Mapping[str, Any]) -> AnyData:
-        return kind(**{name: read_field(values[name]) for name, read_field in fields.items()})
+        there = {name: one for name, one in fields.items() if name in required or name in values}
+        return kind(**{name: read_field(values[name]) for name, read_field in there.items()})
 
     return read
 
 
 def _reader(kind: Any, bounded: bool) -> Reader:
     """For any type that a record has; one that is not known here is a mistake in this module."""
-    simple: dict[Any, Reader] = {str: _text, int: _whole, float: _measure if bounded else _number}
+    simple: dict[Any, Reader] = {str: _text, bool: _flag, int: _whole, float: _measure if bounded else _number}
     if kind in simple:
         return simple[kind]
     if dataclasses.is_dataclass(kind) and isinstance(kind, type):
@@ -85,6 +92,10 @@ def _of_type(kind: type[AnyData], value: Any) -> AnyData:
 
 def _text(value: Any) -> str:
     return _of_type(str, value)
+
+
+def _flag(value: Any) -> bool:
+    return _of_type(bool, value)
 
 
 def _number(value: Any) -> float:
@@ -114,7 +125,7 @@ def _sampled(line: Mapping[str, Any]) -> Sampled:
     sampled = READ_SAMPLED(line)
     if not all(size > 0 for size in (sampled.use.seconds, sampled.use.memory_total_bytes)):
         raise ValueError(sampled)
-    if not all(gpu.memory_total_bytes > 0 for gpu in sampled.use.gpus):
+    if not all(gpu.memory_total_bytes is None or gpu.memory_total_bytes > 0 for gpu in sampled.use.gpus):
         raise ValueError(sampled)
     return sampled
 

@@ -11,7 +11,7 @@ from datetime import datetime
 from rich.console import Console, ConsoleOptions
 from rich.text import Text
 
-from tandem.monitor.console import hours
+from tandem.monitor.console import device_words, hours
 from tandem.monitor.records import Evaluated, HostSummary, Progressed, Saved
 from tandem.monitor.watch_draw import (
     Column,
@@ -229,7 +229,7 @@ def _facts_line(session: Session) -> Text:
     processes = f"{started.world_size} process{'es' if started.world_size > 1 else ''}"
     hosts = f"{len(started.hosts)} host{'s' if len(started.hosts) > 1 else ''}"
     size = f"{started.parameters / MEGA:.1f} M parameters"
-    return Text(printable(f"{size}, {started.precision}, {processes} on {hosts}, {started.device}"), QUIET)
+    return Text(printable(f"{size}, {started.precision}, {processes} on {hosts}, {device_words(started)}"), QUIET)
 
 
 def _curve_line(
@@ -289,6 +289,7 @@ def _host_lines(hosts: Sequence[HostState], rows: int, moment: float, width: int
     if any(use.gpu_count for use in uses):
         columns += [
             Column("GPUs", [_gpus(use) for use in uses], spare=1),
+            *_spread_columns(uses),
             Column("VRAM", [_share(use.gpu_memory) for use in uses], spare=3),
             Column("power", [_share(use.gpu_power) for use in uses], spare=1),
         ]
@@ -312,6 +313,17 @@ def _link(use: HostSummary) -> str:
 def _gpus(use: HostSummary) -> str:
     """How busy they were; how many they are, where there are several."""
     return f"{use.gpu_count} x {_share(use.gpu_utilisation)}" if use.gpu_count > 1 else _share(use.gpu_utilisation)
+
+
+def _spread_columns(uses: Sequence[HostSummary]) -> list[Column]:
+    """From the least to the most busy card of each host, where they differ; the first to go where room is short."""
+    spreads = [_spread(use) for use in uses]
+    return [Column("min-max", spreads, spare=8)] if any(spreads) else []
+
+
+def _spread(use: HostSummary) -> str:
+    least, most = _share(use.gpu_utilisation_least), _share(use.gpu_utilisation_most)
+    return f"{least}-{most}" if use.gpu_count > 1 and least != most else ""
 
 
 def _share(value: float | None) -> str:

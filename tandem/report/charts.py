@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tandem.report.answers import Chart, Trace
-from tandem.report.record import Curve, HostCurves, RunRecord
+from tandem.report.record import Curve, RunRecord
 
 # The parts of a step from the bottom of the stack to its top: what is wanted first, what is lost last.
 STACK = ("compute", "optimizer", "data", "communication", "waiting", "evaluation", "checkpoint", "other")
@@ -101,11 +101,13 @@ def _host_charts(run: RunRecord) -> Iterator[Chart | None]:
         ("cpu", "Processor and memory", {"cpu": "processor", "memory": "memory"}),
     ):
         shares = {
-            f"{host.name} {words}" if several else words: _percent(host, kind)
+            f"{host.name} {words}" if several else words: _percent(host.curves[kind])
             for host in run.hosts
             for kind, words in kinds.items()
             if kind in host.curves
         }
+        if id == "gpus":
+            shares |= _cards(run, several)
         yield _chart(id, title, "%", shares, dashed="memory")
     disk = {
         f"{host.name} {words}" if several else words: host.curves[kind]
@@ -116,6 +118,16 @@ def _host_charts(run: RunRecord) -> Iterator[Chart | None]:
     yield _chart("disk", "Disk", "MB/s", disk, dashed="written")
 
 
-def _percent(host: HostCurves, kind: str) -> Curve:
-    curve = host.curves[kind]
+def _cards(run: RunRecord, several_hosts: bool) -> dict[str, Curve]:
+    """The utilisation of each card, where a host has several: their mean hides one that idles."""
+    return {
+        f"{f'{host.name} ' if several_hosts else ''}GPU {gpu.index} utilised": _percent(gpu.curves["gpu_utilisation"])
+        for host in run.hosts
+        if len(host.gpus) > 1
+        for gpu in host.gpus
+        if "gpu_utilisation" in gpu.curves
+    }
+
+
+def _percent(curve: Curve) -> Curve:
     return Curve(curve.at, PERCENT * curve.values)

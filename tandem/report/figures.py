@@ -12,10 +12,13 @@ SMALLEST_PLAIN = 1e-3
 ABBREVIATIONS = {
     "bleu": "BLEU",
     "cpu": "CPU",
+    "cuda": "CUDA",
     "gpu": "GPU",
     "gpus": "GPUs",
     "mbit": "Mbit",
     "mb": "MB",
+    "nccl": "NCCL",
+    "tflops": "TFLOP/s",
 }
 Form = Callable[[float], str]
 """How a number of some unit is written."""

@@ -75,6 +75,18 @@ class Team:
     device: str | None = None
     """What it computes on, e.g. `Tesla V100-PCIE-16GB` or `cpu`."""
     precision: str | None = None
+    cards: tuple[str, ...] = ()
+    """Names of the GPUs, each kind once; empty on processors, or where they are not known."""
+    card_memory_bytes: int | None = None
+    """Of the first process's GPU."""
+    compiled: bool | None = None
+    """Whether layers ran as compiled, fused kernels."""
+    deterministic: bool | None = None
+    """Whether the same steps would give the same bits again, in all sessions."""
+    batch_tokens: int | None = None
+    """Most tokens on either side of a micro-batch, padding included."""
+    micro_batches: int | None = None
+    """Micro-batches in a step of all ranks together."""
     tokens_per_step: float | None = None
     """Source and target tokens of all ranks together."""
     most_positions_per_rank: float | None = None
@@ -82,15 +94,26 @@ class Team:
 
 
 @dataclass(frozen=True, kw_only=True)
+class GpuCurves:
+    """What one GPU did over the steps. Keys of `curves`: `gpu_utilisation`, `gpu_memory`, `gpu_power`."""
+
+    index: int
+    """The driver's number of it on its host."""
+    curves: dict[str, Curve] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
 class HostCurves:
     """What one host did over the steps. Keys of `curves`: `cpu`, `memory`, `gpu_utilisation`, `gpu_memory`,
     `gpu_power` (all shares of 1, `gpu_power` of the cap), `sent`, `received` (Mbit/s), `disk_read`, `disk_written`
-    (MB/s)."""
+    (MB/s); those of GPUs are means over the cards that the run used."""
 
     name: str
     interface: str | None = None
     link_mbit_per_second: float | None = None
     curves: dict[str, Curve] = field(default_factory=dict)
+    gpus: tuple[GpuCurves, ...] = ()
+    """Each card by itself, where the data tells them apart."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,6 +166,15 @@ class Checkpoint:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Split:
+    """A step from which on micro-batches were worked through in parts, because a GPU had too little memory."""
+
+    step: float
+    parts: int
+    """Of each micro-batch."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class RunRecord:
     """A run, as far as it is known."""
 
@@ -188,6 +220,8 @@ class RunRecord:
     """Of the whole run by cause, as in `parts`, steps that were taken again included."""
     repeated_steps: float = 0.0
     """Steps that were taken again, because an interruption had lost them."""
+    splits: tuple[Split, ...] = ()
+    """In the order in which they came."""
     team: Team = Team()
     hosts: tuple[HostCurves, ...] = ()
     schedule: Schedule | None = None

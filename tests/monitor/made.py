@@ -19,10 +19,12 @@ FILLINGS: dict[str, Any] = {
 
 
 def made(kind: type[AnyRecord], **values: Any) -> AnyRecord:
-    """A record of this kind with these values."""
+    """A record of this kind with these values; fields that have a default keep it."""
     missing = (
         field
         for field in dataclasses.fields(kind)
-        if field.name not in values and field.default_factory is dataclasses.MISSING
+        if field.name not in values
+        and field.default is dataclasses.MISSING
+        and field.default_factory is dataclasses.MISSING
     )
     return kind(**{field.name: FILLINGS.get(str(field.type)) for field in missing}, **values)

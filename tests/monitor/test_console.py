@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from io import StringIO
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -115,6 +117,33 @@ def test_plain_lines_where_there_is_no_terminal() -> None:
         "finished at step 5,000; best dev BLEU 34.57 at step 4,500\n",
     ]:
         assert expected in output
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ({"world_size": 1, "threads": 2}, "7.6 M parameters, 1 process x 2 threads on cpu, bfloat16\n"),
+        (
+            {"world_size": 1, "device": "cuda", "card": "Tesla T4", "precision": "float16"},
+            "7.6 M parameters, 1 process on Tesla T4, float16\n",
+        ),
+        (
+            {"world_size": 4, "device": "cuda", "card": "NVIDIA A100-SXM4-80GB"},
+            "7.6 M parameters, 4 processes on 4 x NVIDIA A100-SXM4-80GB, bfloat16\n",
+        ),
+        ({"world_size": 2, "device": "cuda"}, "7.6 M parameters, 2 processes x 3 threads on cuda, bfloat16\n"),
+    ],
+)
+def test_cards_are_named(values: dict[str, Any], expected: str) -> None:
+    output = shown(dataclasses.replace(STARTED, **values))
+    assert output.startswith(expected)
+    assert "deterministic" not in output
+
+
+def test_a_run_that_is_not_deterministic_says_so_once() -> None:
+    lines = shown(dataclasses.replace(STARTED, deterministic=False), PROGRESSED).splitlines()
+    said = "not deterministic: a killed run continues with the same batches, but not bit for bit"
+    assert [line for line in lines if "deterministic" in line] == [f"{said} (train.deterministic=true)"]
 
 
 def test_the_way_of_exchanging_is_said_with_its_reason() -> None:

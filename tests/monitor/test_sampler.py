@@ -6,6 +6,9 @@ import dataclasses
 import queue
 import socket
 import time
+from collections.abc import Callable
+from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import psutil
@@ -134,47 +137,133 @@ def test_without_a_driver_there_are_no_gpus() -> None:
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError:
-        assert Gpus().read() == []
+        assert Gpus(["GPU-a"]).read() == []
     else:
         pynvml.nvmlShutdown()
         pytest.skip("this machine has an NVIDIA driver")
 
 
+PHYSICAL = ("GPU-a", "GPU-b", "GPU-c", "GPU-d")
+
+
 class StandIn:
-    """What NVML would say, on a machine without a GPU."""
+    """NVML on a host with four cards; a card is its own handle, and some calls may be refused for some of them."""
 
-    def __init__(self, **values: Any) -> None:
-        self.__dict__.update(values)
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.refused: set[tuple[str, str]] = set()
+        self.running = 0
+        self.asked: set[str] = set()
+        answers: dict[str, Any] = {
+            "nvmlDeviceGetHandleByUUID": str,
+            "nvmlDeviceGetIndex": PHYSICAL.index,
+            "nvmlDeviceGetName": lambda card: f"Tesla {card}",
+            "nvmlDeviceGetMemoryInfo": lambda card: SimpleNamespace(used=4, total=16),
+            "nvmlDeviceGetUtilizationRates": lambda card: SimpleNamespace(gpu=10 * PHYSICAL.index(card) + 60),
+            "nvmlDeviceGetPowerUsage": lambda card: 125_000,
+            "nvmlDeviceGetEnforcedPowerLimit": lambda card: 250_000,
+        }
+        monkeypatch.setattr(pynvml, "nvmlInit", lambda: self._count(+1))
+        monkeypatch.setattr(pynvml, "nvmlShutdown", lambda: self._count(-1))
+        for name, answer in answers.items():
+            monkeypatch.setattr(pynvml, name, partial(self._ask, name, answer))
+
+    def lose(self, card: str) -> None:
+        """The card falls off the bus."""
+        self.refused |= {
+            (call, card) for call in ("MemoryInfo", "UtilizationRates", "PowerUsage", "EnforcedPowerLimit")
+        }
+
+    def _count(self, change: int) -> None:
+        self.running += change
+
+    def _ask(self, name: str, answer: Callable[[str], Any], card: str) -> Any:
+        if card not in PHYSICAL:
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_FOUND)
+        if (name.removeprefix("nvmlDeviceGet"), card) in self.refused:
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_GPU_IS_LOST)
+        self.asked.add(card)
+        return answer(card)
 
 
-def test_gpus_as_nvml_tells_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    def not_supported(_handle: int) -> int:
-        raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
+@pytest.fixture
+def nvml(monkeypatch: pytest.MonkeyPatch) -> StandIn:
+    return StandIn(monkeypatch)
 
-    answers: dict[str, Any] = {
-        "nvmlInit": lambda: None,
-        "nvmlShutdown": lambda: None,
-        "nvmlDeviceGetCount": lambda: 1,
-        "nvmlDeviceGetHandleByIndex": lambda index: index,
-        "nvmlDeviceGetName": lambda handle: "Tesla V100",
-        "nvmlDeviceGetMemoryInfo": lambda handle: StandIn(used=3, total=16),
-        "nvmlDeviceGetUtilizationRates": lambda handle: StandIn(gpu=87),
-        "nvmlDeviceGetPowerUsage": lambda handle: 41_500,
-        "nvmlDeviceGetEnforcedPowerLimit": not_supported,
-    }
-    for name, answer in answers.items():
-        monkeypatch.setattr(pynvml, name, answer)
-    gpus = Gpus()
-    assert gpus.read() == [
-        GpuUse(
-            name="Tesla V100",
-            utilisation=0.87,
-            memory_used_bytes=3,
-            memory_total_bytes=16,
-            watts=41.5,
-            watts_cap=None,
-        )
-    ]
-    monkeypatch.setattr(pynvml, "nvmlDeviceGetUtilizationRates", not_supported)
-    assert gpus.read() == []
+
+def test_only_the_cards_of_the_run_are_read(nvml: StandIn) -> None:
+    gpus = Gpus(["GPU-b", "GPU-d"])
+    first = GpuUse(
+        name="Tesla GPU-b",
+        uuid="GPU-b",
+        index=1,
+        utilisation=0.7,
+        memory_used_bytes=4,
+        memory_total_bytes=16,
+        watts=125.0,
+        watts_cap=250.0,
+    )
+    second = dataclasses.replace(first, name="Tesla GPU-d", uuid="GPU-d", index=3, utilisation=0.9)
+    assert gpus.read() == [first, second]
+    assert nvml.asked == {"GPU-b", "GPU-d"}
+    assert nvml.running == 1
     gpus.close()
+    gpus.close()
+    assert nvml.running == 0
+    assert gpus.read() == []
+
+
+def test_a_run_without_cards_does_not_open_nvml(nvml: StandIn) -> None:
+    gpus = Gpus()
+    assert gpus.read() == []
+    assert nvml.running == 0
+    gpus.close()
+    assert nvml.running == 0
+
+
+def test_a_card_that_nvml_does_not_know_is_passed_over(nvml: StandIn) -> None:
+    nvml.refused.add(("HandleByUUID", "GPU-a"))
+    assert [use.uuid for use in Gpus(["MIG-x", "GPU-a", "GPU-c"]).read()] == ["GPU-c"]
+
+
+def test_a_card_that_fails_does_not_hide_the_others(nvml: StandIn) -> None:
+    gpus = Gpus(["GPU-b", "GPU-d"])
+    nvml.lose("GPU-b")
+    assert [use.uuid for use in gpus.read()] == ["GPU-d"]
+
+
+@pytest.mark.parametrize(
+    ("call", "missing"),
+    [
+        ("UtilizationRates", {"utilisation"}),
+        ("MemoryInfo", {"memory_used_bytes", "memory_total_bytes"}),
+        ("PowerUsage", {"watts"}),
+        ("EnforcedPowerLimit", {"watts_cap"}),
+    ],
+)
+def test_what_a_card_refuses_is_all_that_is_missing(nvml: StandIn, call: str, missing: set[str]) -> None:
+    nvml.refused.add((call, "GPU-b"))
+    one, other = (dataclasses.asdict(use) for use in Gpus(["GPU-b", "GPU-d"]).read())
+    assert {name for name, value in one.items() if value is None} == missing
+    assert None not in other.values()
+
+
+def test_a_sampler_reads_the_cards_it_is_told_of(nvml: StandIn) -> None:
+    reported: list[HostUse] = []
+    sampler = Sampler("lo", reported.append, ["GPU-a", "GPU-c"])
+    sampler.take()
+    sampler.stop()
+    assert [(gpu.index, gpu.utilisation) for gpu in reported[0].gpus] == [(0, 0.6), (2, 0.8)]
+    assert nvml.running == 0
+
+
+def test_the_spread_of_the_cards_is_that_of_their_means() -> None:
+    busy, idle = (dataclasses.replace(GPU, uuid=uuid, utilisation=share) for uuid, share in (("a", 1.0), ("b", 0.2)))
+    # In the second look the first card does not answer, so that the other takes its place.
+    summary = summarise([use(gpus=[busy, idle]), use(gpus=[dataclasses.replace(idle, utilisation=0.4)])], {})
+    assert (summary.gpu_utilisation_least, summary.gpu_utilisation_most) == (0.3, 1.0)
+    silent = dataclasses.replace(GPU, utilisation=None, memory_used_bytes=None, memory_total_bytes=None)
+    summary = summarise([use(gpus=[silent])], {})
+    assert (summary.gpu_utilisation, summary.gpu_utilisation_least, summary.gpu_memory) == (None, None, None)
+    assert summary.gpu_power == pytest.approx(0.4)
+    summary = summarise([use(gpus=[silent, busy])], {})
+    assert (summary.gpu_utilisation, summary.gpu_memory) == (1.0, 0.25)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import random
@@ -307,6 +308,54 @@ def test_a_record_of_other_types_is_passed_over(record: Record, field: str, valu
     state.take(0, line(record, 5) | {field: value})
     assert state.strange == 1
     assert headline(state, 6) == "starting"
+
+
+NEW_FIELDS = ("card", "card_memory_bytes", "batch_tokens", "micro_batches", "compiled", "deterministic")
+
+
+def test_journals_from_before_there_were_such_fields_are_read() -> None:
+    old = line(started(), 5)
+    for name in NEW_FIELDS:
+        del old[name]
+    assert read_line(old) == (BEGAN + 5, started())
+    sample = line(sampled(12, gpus=1), 5)
+    for name in ("uuid", "index"):
+        del sample["use"]["gpus"][0][name]
+    assert read_line(sample) == (BEGAN + 5, sampled(12, gpus=1))
+    survey = line(surveyed(10, "vm1"), 5)
+    for name in ("gpu_utilisation_least", "gpu_utilisation_most"):
+        del survey["hosts"][0][name]
+    assert read_line(survey) == (BEGAN + 5, surveyed(10, "vm1"))
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("card", 4), ("card_memory_bytes", "80 GB"), ("micro_batches", 1.5), ("compiled", 1), ("deterministic", None)],
+)
+def test_a_start_with_a_damaged_field_is_passed_over(field: str, value: Any) -> None:
+    assert read_line(line(started(), 5) | {field: value}) is None
+
+
+def test_the_card_is_named_where_it_is_known() -> None:
+    named = made(Started, device="cuda", card="NVIDIA L4", world_size=2, precision="bfloat16", parameters=61_400_000)
+    fact = "61.4 M parameters, bfloat16, 2 processes on 1 host, 2 x NVIDIA L4"
+    assert fact in drawn(state_of((0, named)), 1, height=40)
+    assert drawn(state_of((0, started())), 1, height=40)[1].endswith("2 processes on 2 hosts, cuda")
+
+
+def test_cards_that_are_not_equally_busy() -> None:
+    shares = (1.0, 0.5, 0.9, None)
+    sample = sampled(2, gpus=len(shares))
+    gpus = [
+        dataclasses.replace(gpu, index=index, uuid=f"GPU-{index}", utilisation=share)
+        for index, (gpu, share) in enumerate(zip(sample.use.gpus, shares, strict=True))
+    ]
+    state = state_of((0, started()), (1, Sampled(step=2, use=dataclasses.replace(sample.use, gpus=gpus))))
+    wide, narrow = ("\n".join(drawn(state, 2, width=width)) for width in (120, 80))
+    assert "4 x 80%  50%-100%" in wide
+    assert "min-max" in wide
+    assert "4 x 80%" in narrow
+    assert "min-max" not in narrow, "there is no room for it"
 
 
 @pytest.mark.parametrize("field", ["seconds", "memory_total_bytes"])

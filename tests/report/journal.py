@@ -11,6 +11,7 @@ from tandem.config import load
 from tandem.monitor.records import (
     Ended,
     Evaluated,
+    GpuUse,
     HostUse,
     Planned,
     Progressed,
@@ -92,7 +93,21 @@ def evaluated(step: int) -> Evaluated:
     )
 
 
-def use(host: str, sent: float = 32.0) -> HostUse:
+def gpu(index: int, utilisation: float | None = 0.9, watts: float | None = 200.0) -> GpuUse:
+    """A card in use, half full, with a cap of 250 watts."""
+    return GpuUse(
+        name="NVIDIA A100-SXM4-80GB",
+        uuid=f"GPU-{index}",
+        index=index,
+        utilisation=utilisation,
+        memory_used_bytes=40,
+        memory_total_bytes=80,
+        watts=watts,
+        watts_cap=250.0,
+    )
+
+
+def use(host: str, sent: float = 32.0, gpus: Sequence[GpuUse] = ()) -> HostUse:
     return HostUse(
         host=host,
         seconds=1.0,
@@ -107,7 +122,7 @@ def use(host: str, sent: float = 32.0) -> HostUse:
         sent_mbit_per_second=sent,
         received_mbyte_per_second=sent / 8,
         received_mbit_per_second=sent,
-        gpus=[],
+        gpus=list(gpus),
     )
 
 

@@ -7,6 +7,13 @@ from tandem.report.figures import size
 from tandem.report.findings import Findings
 from tandem.report.record import RunRecord, Text
 
+# What a run on GPUs becomes that goes on from a checkpoint, by whether it was deterministic.
+RESUMED = {
+    True: "a run that goes on from it ends with the same bits as one that was never interrupted",
+    False: "a run that goes on from it takes the same batches, but not bit for bit the same steps "
+    "(train.deterministic=false)",
+}
+
 
 def answer_training_set(run: RunRecord, findings: Findings) -> Answer:
     evidence: Evidence = {}
@@ -55,6 +62,8 @@ def answer_checkpoint_files(run: RunRecord, findings: Findings) -> Answer:
     said = "No checkpoint is there, and the data tells of none"
     if files:
         said = f"{len(files)} files: " + ", ".join(f"{file.name} ({file.what})" for file in files)
+        if run.team.deterministic is not None and run.team.cards:
+            said += f"; {RESUMED[run.team.deterministic]}"
     return Answer(
         id="checkpoint_files",
         question="Which files make a checkpoint, and what is each?",

@@ -8,7 +8,7 @@ from tandem.report.answers import Answer, Confidence, Evidence
 from tandem.report.figures import duration, percent, size
 from tandem.report.findings import Findings
 from tandem.report.network import NOT_TRAINING
-from tandem.report.record import FloatArray, HostCurves, RunRecord
+from tandem.report.record import FloatArray, HostCurves, RunRecord, Team
 
 # Compute takes at least this share of the time in which a device is well used; the optimizer counts as compute.
 WELL_USED = 0.85
@@ -17,6 +17,8 @@ BUSY_POWER = 0.6
 # A correlation below this is none to speak of, and above that strong.
 WEAK, STRONG = 0.3, 0.7
 FEWEST_PAIRS = 8
+# Cards that are listed one by one, the least busy first: two machines' worth.
+LISTED_CARDS = 16
 
 
 def answer_utilisation(run: RunRecord, findings: Findings) -> Answer:
@@ -50,9 +52,11 @@ def answer_utilisation(run: RunRecord, findings: Findings) -> Answer:
             f"By arithmetic they waited for the network {percent(share)} of each step; there are no samples to show it"
         )
     if utilisation is not None:
-        said += f"; the GPUs were {percent(utilisation)} utilised"
+        said += f"; the GPUs were {percent(utilisation)} utilised{_spread_words(run)}"
     if power is not None:
         said += f" and drew {percent(power)} of their power cap"
+    if run.team.cards:
+        said += f"; {_machine_words(run.team)}"
     return Answer(
         id="utilisation",
         question="Were the devices fully utilised?",
@@ -68,16 +72,65 @@ def answer_utilisation(run: RunRecord, findings: Findings) -> Answer:
     )
 
 
+def _machine_words(team: Team) -> str:
+    """What a run on GPUs computed on, and in which way."""
+    alike = len(team.cards) == 1 and team.ranks is not None and team.ranks > 1
+    said = [f"it ran on {team.ranks} x {team.cards[0]}" if alike else f"it ran on {' and '.join(team.cards)}"]
+    if team.precision is not None:
+        said.append(f"in {team.precision}")
+    if team.compiled is not None:
+        said.append("with compiled layers" if team.compiled else "without compiling")
+    words = " ".join(said)
+    if team.deterministic is None:
+        return words
+    return f"{words}, {'deterministic' if team.deterministic else 'not deterministic'}"
+
+
+def _spread_words(run: RunRecord) -> str:
+    """How far the cards differ, where each is known by itself and they differ at all."""
+    means = _means_by_card(run, "gpu_utilisation")
+    if len(means) < 2:
+        return ""
+    lowest, highest = min(means, key=lambda card: means[card]), max(means.values())
+    if percent(means[lowest]) == percent(highest):
+        return ""
+    return f" (from {percent(means[lowest])}, {lowest}, to {percent(highest)})"
+
+
+def _means_by_card(run: RunRecord, curve: str) -> dict[str, float]:
+    """Each card's mean, by its host's name and the driver's number of it."""
+    return {
+        f"{host.name} GPU {gpu.index}": float(np.nanmean(gpu.curves[curve].values))
+        for host in run.hosts
+        for gpu in host.gpus
+        if curve in gpu.curves
+    }
+
+
 def _device_evidence(run: RunRecord) -> Evidence:
-    """Means over the hosts' samples."""
+    """What it ran on, and means over the hosts' samples."""
     names = {"cpu": "cpu_share", "gpu_utilisation": "gpu_utilisation_share", "gpu_power": "gpu_power_share"}
-    evidence: Evidence = {"hosts_sampled": len(run.hosts)}
+    team = run.team
+    ran: Evidence = {
+        "device": team.device,
+        "cards": list(team.cards) or None,
+        "card_memory_bytes": team.card_memory_bytes,
+        "precision": team.precision,
+        "compiled": team.compiled,
+        "deterministic": team.deterministic,
+    }
+    evidence: Evidence = {name: value for name, value in ran.items() if value is not None}
+    evidence["hosts_sampled"] = len(run.hosts)
     for curve, name in names.items():
         means = [_mean(host, curve) for host in run.hosts if curve in host.curves]
         if means:
             evidence[name] = float(np.mean(means))
             if len(means) > 1:
                 evidence[f"lowest_host_{name}"] = float(min(means))
+        by_card = _means_by_card(run, curve)
+        if len(by_card) > 1:
+            least_first = sorted(by_card, key=lambda card: by_card[card])[:LISTED_CARDS]
+            evidence[f"by_card_{name}"] = {card: by_card[card] for card in least_first}
     return evidence
 
 

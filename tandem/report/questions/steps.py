@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from tandem.report.answers import Answer
+from tandem.report.answers import Answer, Evidence
 from tandem.report.figures import duration, percent
 from tandem.report.findings import Findings
 from tandem.report.record import RunRecord
@@ -42,6 +42,8 @@ def answer_step_time(run: RunRecord, findings: Findings) -> Answer:
             f"; {percent(facts.outlier_share)} of the stretches stand out, the longest {duration(facts.longest)} a "
             f"step at step {facts.outliers[0].step:,.0f} ({why})"
         )
+    if said_of_batches := _batch_words(run):
+        said += f"; {said_of_batches}"
     return Answer(
         id="step_time",
         question=QUESTION,
@@ -59,6 +61,28 @@ def answer_step_time(run: RunRecord, findings: Findings) -> Answer:
             "outliers": [
                 {"step": outlier.step, "seconds": outlier.seconds, "cause": outlier.cause} for outlier in facts.outliers
             ],
+            **_batch_evidence(run),
         },
         explanation=EXPLANATION,
     )
+
+
+def _batch_words(run: RunRecord) -> str:
+    """Into what the work of a step was divided, and where memory did not suffice for that."""
+    team, said = run.team, []
+    if team.micro_batches is not None and team.batch_tokens is not None:
+        several = f"{team.micro_batches:,} micro-batches" if team.micro_batches > 1 else "one micro-batch"
+        said.append(f"a step is {several} of at most {team.batch_tokens:,} tokens on either side")
+    said += [
+        f"a GPU had too little memory at step {split.step:,.0f}, from where on that session worked through each "
+        f"micro-batch in {split.parts} parts"
+        for split in run.splits
+    ]
+    return "; ".join(said)
+
+
+def _batch_evidence(run: RunRecord) -> Evidence:
+    evidence: Evidence = {"micro_batches": run.team.micro_batches, "micro_batch_tokens": run.team.batch_tokens}
+    if run.splits:
+        evidence["micro_batch_splits"] = [{"step": split.step, "parts": split.parts} for split in run.splits]
+    return {name: value for name, value in evidence.items() if value is not None}

@@ -5,16 +5,23 @@ from __future__ import annotations
 import math
 from array import array
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, TypeAlias
+from statistics import fmean
+from typing import Any, TypeAlias, TypeVar
 
+T = TypeVar("T")
 Fact = dict[str, Any]
+GpuValues = tuple[float, float, float]
+"""Of one GPU in one sample, in the order of GPU_COLUMNS."""
 Rows: TypeAlias = "array[float]"
 """Rows of numbers one after the other, the first of each its step: a long run has millions of them."""
 
 NAN = float("nan")
+# What is kept of a GPU, in the order of its rows, after the step.
+GPU_COLUMNS = ("gpu_utilisation", "gpu_memory", "gpu_power")
+GPU_ROW = 1 + len(GPU_COLUMNS)
 # What is kept of a host, in the order of its rows, after the step.
 HOST_COLUMNS = (
     "cpu",
@@ -23,9 +30,7 @@ HOST_COLUMNS = (
     "received",
     "disk_read",
     "disk_written",
-    "gpu_utilisation",
-    "gpu_memory",
-    "gpu_power",
+    *GPU_COLUMNS,
 )
 ROW = 1 + len(HOST_COLUMNS)
 # What is kept of a log line and of an evaluation.
@@ -61,6 +66,14 @@ class Start:
     parameters: int
     device: str
     precision: str
+    card: str | None
+    """The GPU's name; None on a processor, and in journals of versions that did not write it."""
+    card_memory_bytes: int | None
+    batch_tokens: int | None
+    micro_batches: int | None
+    compiled: bool
+    deterministic: bool | None
+    """None where a version that did not write it ran on a GPU."""
 
 
 @dataclass(frozen=True)
@@ -97,7 +110,9 @@ class Story:
     """Of each host, a row a second."""
     summaries: dict[str, Rows] = field(default_factory=dict)
     """Of each host, a row a log line."""
-    cards: dict[str, tuple[str | None, float | None]] = field(default_factory=dict)
+    gpu_samples: dict[str, dict[int, Rows]] = field(default_factory=dict)
+    """Of each host and each of its GPUs, by the driver's number of it, a row a second."""
+    links: dict[str, tuple[str | None, float | None]] = field(default_factory=dict)
     """Interface and link speed of each host."""
     plan: Plan | None = None
     notes: list[tuple[float, str]] = field(default_factory=list)
@@ -185,6 +200,16 @@ def _text(value: Any) -> str:
     return value
 
 
+def _flag(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise TypeError
+    return value
+
+
+def _if_known(read: Callable[[Any], T], value: Any) -> T | None:
+    return None if value is None else read(value)
+
+
 def _texts(values: Any) -> tuple[str, ...]:
     if not isinstance(values, list):
         raise TypeError
@@ -195,13 +220,14 @@ def _seconds(record: Fact) -> dict[str, float]:
     return {_text(part): _finite(seconds) for part, seconds in record["seconds"].items()}
 
 
-def _card(use: Fact, interface: str | None) -> tuple[str | None, float | None]:
+def _link(use: Fact, interface: str | None) -> tuple[str | None, float | None]:
     link = use["link_mbit_per_second"]
     return interface, None if link is None else _finite(link)
 
 
 def _tell_started(story: Story, record: Fact) -> None:
     step, moment, startup_seconds = _step(record), _moment(record), _finite(record["startup_seconds"])
+    device = _text(record["device"])
     start = Start(
         host=_text(record["host"]),
         process=_whole(record["process"]),
@@ -209,8 +235,15 @@ def _tell_started(story: Story, record: Fact) -> None:
         world_size=_whole(record["world_size"]),
         max_steps=_whole(record["max_steps"]),
         parameters=_whole(record["parameters"]),
-        device=_text(record["device"]),
+        device=device,
         precision=_text(record["precision"]),
+        card=_if_known(_text, record.get("card")),
+        card_memory_bytes=_if_known(_whole, record.get("card_memory_bytes")),
+        batch_tokens=_if_known(_whole, record.get("batch_tokens")),
+        micro_batches=_if_known(_whole, record.get("micro_batches")),
+        compiled=_flag(record.get("compiled", False)),
+        # A processor computes the same bits every time, also where nothing was written about it.
+        deterministic=_if_known(_flag, record.get("deterministic", device == "cpu" or None)),
     )
     reached = story.sessions[-1].last_step if story.sessions else step
     story.repeated_steps += max(reached - step, 0.0)
@@ -218,12 +251,20 @@ def _tell_started(story: Story, record: Fact) -> None:
         while facts and facts[-1]["step"] > step:
             facts.pop()
     for rows in (*story.samples.values(), *story.summaries.values()):
-        while rows and rows[-ROW] > step:
-            del rows[-ROW:]
+        _take_back(rows, ROW, step)
+    for gpus in story.gpu_samples.values():
+        for rows in gpus.values():
+            _take_back(rows, GPU_ROW, step)
     if story.sessions:
         story.notes.append((step, "resumed"))
     story.starts.append(start)
     story.sessions.append(SessionStory(step, step, moment, startup_seconds))
+
+
+def _take_back(rows: Rows, width: int, step: float) -> None:
+    """Remove the rows of what came after a step."""
+    while rows and rows[-width] > step:
+        del rows[-width:]
 
 
 def _tell_progressed(story: Story, record: Fact) -> None:
@@ -243,7 +284,7 @@ def _tell_evaluated(story: Story, record: Fact) -> None:
 
 def _tell_sampled(story: Story, record: Fact) -> None:
     use = record["use"]
-    gpus = use["gpus"]
+    gpus = [(gpu.get("index"), _gpu_values(gpu)) for gpu in use["gpus"]]
     # What is no number cannot become part of an array; and the row is whole before it is added to the others.
     row = array(
         "d",
@@ -255,33 +296,43 @@ def _tell_sampled(story: Story, record: Fact) -> None:
             use["received_mbit_per_second"],
             use["disk_read_mbyte_per_second"],
             use["disk_written_mbyte_per_second"],
-            *(_gpu_row(gpus) if gpus else (NAN, NAN, NAN)),
+            *(_means([values for _, values in gpus]) if gpus else (NAN, NAN, NAN)),
         ),
     )
+    by_card = [(_whole(index), array("d", (row[0], *values))) for index, values in gpus if index is not None]
     rows = story.samples.get(use["host"])
     if rows is None:
         host, interface = _text(use["host"]), use["interface"]
-        story.cards[host] = _card(use, None if interface is None else _text(interface))
+        story.links[host] = _link(use, None if interface is None else _text(interface))
         rows = story.samples[host] = array("d")
     rows.extend(row)
+    for index, values in by_card:
+        story.gpu_samples.setdefault(use["host"], {}).setdefault(index, array("d")).extend(values)
 
 
-def _gpu_row(gpus: list[Fact]) -> tuple[float, float, float]:
-    count = len(gpus)
-    capped = all(gpu["watts"] is not None and gpu["watts_cap"] for gpu in gpus)
+def _gpu_values(gpu: Fact) -> GpuValues:
+    """Its columns; not a number is what the card does not tell."""
+    used, total = gpu["memory_used_bytes"], gpu["memory_total_bytes"]
+    watts, cap = gpu["watts"], gpu["watts_cap"]
     return (
-        sum(gpu["utilisation"] for gpu in gpus) / count,
-        sum(gpu["memory_used_bytes"] / gpu["memory_total_bytes"] for gpu in gpus) / count,
-        sum(gpu["watts"] / gpu["watts_cap"] for gpu in gpus) / count if capped else NAN,
+        NAN if gpu["utilisation"] is None else _number(gpu["utilisation"]),
+        NAN if used is None or total is None else _number(used) / _number(total),
+        NAN if watts is None or not cap else _number(watts) / _number(cap),
     )
+
+
+def _means(gpus: Sequence[GpuValues]) -> list[float]:
+    """Each column's mean over the cards that tell it; not a number where none does."""
+    told = [[values[column] for values in gpus if not math.isnan(values[column])] for column in range(len(GPU_COLUMNS))]
+    return [fmean(values) if values else NAN for values in told]
 
 
 def _tell_surveyed(story: Story, record: Fact) -> None:
     step = _step(record)
-    told = [(_text(use["host"]), _summary_row(step, use), _card(use, None)) for use in record["hosts"]]
-    for host, row, card in told:
+    told = [(_text(use["host"]), _summary_row(step, use), _link(use, None)) for use in record["hosts"]]
+    for host, row, link in told:
         story.summaries.setdefault(host, array("d")).extend(row)
-        story.cards.setdefault(host, card)
+        story.links.setdefault(host, link)
 
 
 def _summary_row(step: float, use: Fact) -> Rows:

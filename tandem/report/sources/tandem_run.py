@@ -18,21 +18,24 @@ from tandem.config import Config, load_saved
 from tandem.corpus.prepared import read_facts
 from tandem.errors import TandemError
 from tandem.monitor.journal import read_journal
+from tandem.monitor.records import WORKED_IN_PARTS
 from tandem.report.record import (
     NOTHING,
     Checkpoint,
     CheckpointFile,
     Curve,
+    GpuCurves,
     Holding,
     HostCurves,
     RunRecord,
     Schedule,
     Session,
+    Split,
     State,
     Team,
     Text,
 )
-from tandem.report.sources.journals import HOST_COLUMNS, ROW, Fact, Plan, Rows, Start, Story, read_story
+from tandem.report.sources.journals import GPU_COLUMNS, HOST_COLUMNS, Fact, Rows, Start, Story, read_story
 from tandem.train.run import CONFIG_FILE, MODEL_FILE, OPTIMIZER_FILE, STATE_FILE, Run, RunPaths
 from tandem.train.schedule import learning_rate
 
@@ -48,6 +51,8 @@ WHAT_FILES_ARE: dict[str, tuple[str, Holding]] = {
 LONG_BYTES = 100_000_000
 # A checkpoint, as tandem.train.checkpoint names it, which cannot be asked without torch.
 CHECKPOINT = re.compile(r"step-(\d{8,})")
+# What tandem.train.step notes when it splits micro-batches.
+SPLIT = re.compile(rf"step (\d{{1,12}}): .* {WORKED_IN_PARTS} (\d{{1,6}}) parts.*")
 RANK = re.compile(r"rank-(\d+)\.jsonl")
 
 
@@ -84,7 +89,8 @@ def read_tandem_run(directory: Path) -> RunRecord:
         ),
         seconds=story.seconds,
         repeated_steps=story.repeated_steps,
-        team=_team(start, story.plan),
+        splits=_splits(story.notes),
+        team=_team(start, stories),
         hosts=_hosts(stories),
         schedule=None if config is None else _schedule(config),
         texts=texts,
@@ -215,9 +221,17 @@ def _parts(progress: Sequence[Fact]) -> dict[str, Curve]:
     }
 
 
-def _team(start: Start | None, plan: Plan | None) -> Team:
+def _splits(notes: Sequence[tuple[float, str]]) -> tuple[Split, ...]:
+    return tuple(
+        Split(step=float(match[1]), parts=int(match[2])) for _, note in notes if (match := SPLIT.fullmatch(note))
+    )
+
+
+def _team(start: Start | None, stories: Sequence[Story]) -> Team:
     if start is None:
         return Team()
+    plan = stories[0].plan
+    cards = tuple(dict.fromkeys(story.starts[-1].card for story in stories if story.starts and story.starts[-1].card))
     exchange = "allreduce" if plan is None else plan.exchange
     return Team(
         ranks=start.world_size,
@@ -227,39 +241,59 @@ def _team(start: Start | None, plan: Plan | None) -> Team:
         gradient_bytes_per_value=BYTES_A_VALUE.get("int4" if exchange == "diloco" else exchange),
         exchange=exchange,
         local_steps=1 if plan is None else plan.local_steps,
-        device=start.device,
+        device=start.card or start.device,
         precision=start.precision,
+        cards=cards,
+        card_memory_bytes=start.card_memory_bytes,
+        compiled=start.compiled,
+        deterministic=_deterministic(stories),
+        batch_tokens=start.batch_tokens,
+        micro_batches=start.micro_batches,
     )
+
+
+def _deterministic(stories: Sequence[Story]) -> bool | None:
+    """Whether every session was; None where one of them does not tell and none was not."""
+    told = {start.deterministic for story in stories for start in story.starts}
+    return False if False in told else None if None in told else True
 
 
 def _hosts(stories: Sequence[Story]) -> tuple[HostCurves, ...]:
     """Of every host its samples, or, if its journal is not here, what it told the others."""
     samples: dict[str, Rows] = {}
-    cards: dict[str, tuple[str | None, float | None]] = {}
+    links: dict[str, tuple[str | None, float | None]] = {}
+    gpus: dict[str, dict[int, Rows]] = {}
     for story in stories:
         samples.update(story.samples)
+        gpus.update(story.gpu_samples)
         # A host's own samples know its interface, what it told the others does not.
-        cards.update({name: card for name, card in story.cards.items() if name not in cards or card[0] is not None})
+        links.update({name: link for name, link in story.links.items() if name not in links or link[0] is not None})
     summaries = stories[0].summaries if stories else {}
     # A session that was taken back may have been all that was known of a host.
     known = {name: samples.get(name) or summaries.get(name) for name in (*summaries, *samples)}
     return tuple(
         HostCurves(
             name=name,
-            interface=cards[name][0],
-            link_mbit_per_second=cards[name][1],
-            curves=_host_curves(rows),
+            interface=links[name][0],
+            link_mbit_per_second=links[name][1],
+            curves=_curves(rows, HOST_COLUMNS),
+            gpus=tuple(
+                GpuCurves(index=index, curves=_curves(one, GPU_COLUMNS))
+                for index, one in sorted(gpus.get(name, {}).items())
+                if one
+            ),
         )
         for name, rows in known.items()
         if rows
     )
 
 
-def _host_curves(rows: Rows) -> dict[str, Curve]:
-    table = np.frombuffer(rows, dtype=np.float64).reshape(-1, ROW)
+def _curves(rows: Rows, names: Sequence[str]) -> dict[str, Curve]:
+    """The columns of rows that begin with their step, without those of which nothing is known."""
+    table = np.frombuffer(rows, dtype=np.float64).reshape(-1, 1 + len(names))
     if np.any(np.diff(table[:, 0]) < 0):
         table = table[np.argsort(table[:, 0], kind="stable")]
-    columns = ((name, table[:, number + 1]) for number, name in enumerate(HOST_COLUMNS))
+    columns = ((name, table[:, number + 1]) for number, name in enumerate(names))
     return {name: Curve(table[:, 0], values) for name, values in columns if not np.isnan(values).all()}
 
 
