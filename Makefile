@@ -6,13 +6,14 @@ INSTALLED := $(VENV)/.installed
 # Most tests wait for processes that they have started; those of a file stay together, because they share trainings.
 TWO_AT_A_TIME := --numprocesses 2 --dist loadscope
 
-.PHONY: help setup demo test quick lint clean
+.PHONY: help setup demo test quick lint gpu-check clean
 
 help:
 	@echo "make demo    watch a small Transformer learn to translate (about a minute, after the set-up)"
 	@echo "make test    linters, types and all tests"
 	@echo "make quick   the tests that take seconds"
 	@echo "make lint    ruff and mypy"
+	@echo "make gpu-check  test the NVIDIA cards that are here for some minutes, and write gpu-check.md to send in"
 	@echo "make clean   remove the virtual environment and caches"
 
 setup: $(INSTALLED)
@@ -37,6 +38,15 @@ lint: $(INSTALLED)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# One process for each card. (Make itself ends with 2, whatever code the test ends with.)
+gpu-check: $(INSTALLED)
+	@cards=$$($(BIN)/python -c 'import torch; print(torch.cuda.device_count())'); \
+	if [ "$$cards" -gt 1 ]; then \
+		$(BIN)/torchrun --standalone --nproc-per-node "$$cards" -m tandem -- doctor --self-test; \
+	else \
+		$(BIN)/tandem doctor --self-test; \
+	fi
 
 clean:
 	rm -rf $(VENV) demo .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info

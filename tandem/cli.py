@@ -40,8 +40,6 @@ app.add_typer(config_app, name="config")
 LINES_AT_ONCE = 1024
 # The exit code of a training that was asked to stop, as shells count an interrupted program.
 STOPPED = 130
-# The exit code of a doctor that would not start the run.
-ADVISED_AGAINST = 1
 
 
 class TextPair(tuple[Path, Path]):
@@ -207,26 +205,33 @@ def doctor(
     ] = "transformer-base",
     overrides: Overrides = None,
     corpus: Annotated[Path | None, typer.Option(help="Directory made by `tandem prepare`; else made-up text.")] = None,
-    run: Annotated[Path, typer.Option(help="Where the run would be put: its disk is looked at.")] = Path("runs"),
+    run: Annotated[
+        Path | None, typer.Option(help="Where the run would be put: its disk is looked at. By default runs.")
+    ] = None,
     price_per_hour: Annotated[float | None, typer.Option(min=0, help="Dollars that one machine costs an hour.")] = None,
+    card: Annotated[str | None, typer.Option(help="Predict for GPUs that are not here, by name, e.g. A100.")] = None,
+    cards: Annotated[int, typer.Option(min=1, help="With --card: GPUs of each host.")] = 1,
+    hosts: Annotated[int, typer.Option(min=1, help="With --card: hosts.")] = 1,
+    link_mbit: Annotated[float, typer.Option(min=0.1, help="With --card: rate of the hosts' network.")] = 1000,
+    self_test: Annotated[
+        bool, typer.Option("--self-test", help="Test the GPUs that are here, and write gpu-check.md to send in.")
+    ] = False,
+    seconds: Annotated[float, typer.Option(min=0.1, help="With --self-test: for each measurement of speed.")] = 10,
     as_json: AsJson = False,
 ) -> None:
     """Measure machines and network for a minute and predict what a run would take; exit code 1 advises against it."""
     from tandem.config import load
+    from tandem.doctor.command import Question, answer
 
     settings = load(config, overrides or [])
-    from tandem.doctor.examine import examine
-    from tandem.doctor.render import show
-    from tandem.monitor.stages import shown_stages
-
-    with shown_stages(_console(stderr=True)) as progress:
-        diagnosis = examine(settings, corpus, price_per_hour, run, progress)
+    machines = (price_per_hour, card, cards, hosts, link_mbit)
+    found = answer(Question(settings, config, corpus, run, *machines, self_test, seconds), _console(stderr=True))
     if as_json:
-        _print_json(diagnosis.as_dict())
+        _print_json(found.facts)
     else:
-        show(diagnosis, _console(stderr=False))
-    if diagnosis.advises_against:
-        raise typer.Exit(ADVISED_AGAINST)
+        found.show(_console())
+    if found.exit_code:
+        raise typer.Exit(found.exit_code)
 
 
 @app.command()

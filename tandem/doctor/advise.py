@@ -6,7 +6,9 @@ import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from tandem.doctor.card_prediction import too_little_memory
 from tandem.doctor.diagnosis import Computing, Needs, Network
+from tandem.doctor.figures import rate
 from tandem.doctor.machine import Machine
 from tandem.doctor.measure import Reading
 from tandem.doctor.predict import OtherLink, Prediction
@@ -151,14 +153,15 @@ def _reasons(found: Findings) -> Iterator[str]:
 
 
 def _short_of_memory(machine: Machine, needs: Needs) -> Iterator[str]:
-    per_process = size(needs.memory_bytes)
-    if machine.gpus:
-        if needs.memory_bytes > (there := min(gpu.memory_bytes for gpu in machine.gpus)):
-            yield f"{machine.host}: the model needs {per_process} on a GPU, which has {size(there)}: take a smaller one"
+    if machine.gpus and needs.gpu_memory is not None:
+        there = min(gpu.memory_bytes for gpu in machine.gpus)
+        if needs.gpu_memory.total > there:
+            yield too_little_memory(machine.host, needs.gpu_memory, there, needs.fitting)
     elif needs.memory_bytes * machine.processes > machine.memory_free_bytes:
+        need = f"each process needs {size(needs.memory_bytes)} for the model alone"
         yield (
-            f"{machine.host}: each process needs {per_process} for the model alone, but {machine.processes} have "
-            f"only {size(machine.memory_free_bytes)} free: start fewer, or take a smaller model"
+            f"{machine.host}: {need}, but {machine.processes} "
+            f"have only {size(machine.memory_free_bytes)} free: start fewer, or take a smaller model"
         )
 
 
@@ -173,8 +176,3 @@ def _slow_hosts(found: Findings) -> list[str]:
         if others and max(mine) > MUCH_SLOWER * statistics.median(others):
             slow.append(host)
     return slow
-
-
-def rate(mbit: float) -> str:
-    """A link's rate as people say it."""
-    return f"{mbit / 1000:.3g} Gbit/s" if mbit >= 1000 else f"{mbit:.3g} Mbit/s"

@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from tandem.doctor.card_prediction import Batching
 from tandem.doctor.machine import Machine
 from tandem.doctor.measure import Reading
 from tandem.doctor.predict import OtherLink, Prediction
+from tandem.model.memory_estimate import MemoryEstimate
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,12 @@ class Needs:
 
     parameters: int
     memory_bytes: int
-    """Of each process at least: weights, gradient and Adam's two means; what a batch needs comes on top."""
+    """Of a process on a processor at least: weights, gradient and Adam's two means; a batch comes on top."""
+    gpu_memory: MemoryEstimate | None
+    """Of a process on a GPU; None if no host has one."""
+    fitting: Batching | None
+    """The largest micro-batches that the smallest GPU holds, with as many as make the same step; None without a GPU,
+    or if not even the smallest fits."""
     checkpoint_bytes: int
     """Weights and optimizer."""
     disk_bytes: int
@@ -87,4 +94,7 @@ class Diagnosis:
 
     def as_dict(self) -> dict[str, Any]:
         """Ready for JSON."""
-        return {**asdict(self), "advises_against": self.advises_against}
+        answer = {**asdict(self), "advises_against": self.advises_against}
+        if self.needs.gpu_memory is not None:
+            answer["needs"]["gpu_memory"] = self.needs.gpu_memory.as_dict()
+        return answer

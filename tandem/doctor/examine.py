@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import torch
 
+from tandem.cluster.devices import configure_device, memory_explained
 from tandem.cluster.probe import Curve, Link, Sums, measure_low_rank, measure_sums
 from tandem.cluster.strategies import Circumstances
 from tandem.cluster.world import World, joined_world
 from tandem.config import Config, dump
+from tandem.corpus.prepared import PreparedCorpus
 from tandem.doctor.advise import Findings, advise
+from tandem.doctor.card_prediction import EXCHANGE_VECTORS, batching_on, fitting_batching
 from tandem.doctor.diagnosis import Computing, Diagnosis, Needs, Network
-from tandem.doctor.machine import every_machine
+from tandem.doctor.machine import Machine, every_machine
 from tandem.doctor.measure import Reading, Sentences, matrix_gflops, reading_speed, sentences
 from tandem.doctor.predict import (
     MBIT,
@@ -29,9 +32,11 @@ from tandem.doctor.predict import (
     predictions,
     with_second_host,
 )
+from tandem.model.memory_estimate import estimate_memory
 from tandem.model.transformer import Transformer
-from tandem.train.batches import check_everyone_has_work
+from tandem.train.batches import Batches, check_everyone_has_work
 from tandem.train.calibration import Calibration, calibrate
+from tandem.train.choices import settle_choices
 from tandem.train.plan import circumstances, may_remember
 
 # Together with the start of the program less than a minute, even over a slow link.
@@ -39,6 +44,7 @@ CALIBRATION_SECONDS, SECONDS_A_SUM = 8.0, 6.0
 FLOAT_BYTES = 4
 # Weights, gradient and Adam's two means; a checkpoint leaves the gradient out, one of the best the means, too.
 TRAINING_FLOATS, CHECKPOINT_FLOATS, BEST_FLOATS = 4, 3, 1
+SMALLER = "lower batch.tokens, or take a smaller model"
 Progress = Callable[[str, int, int | None], None]
 
 
@@ -54,19 +60,28 @@ def examine(
     `disk` is where the run would be put, and the price that of one machine.
     """
     with sentences(config, corpus_directory) as used, joined_world(config.cluster) as world:
-        check_everyone_has_work(config, world)
+        configure_device(world.device, tf32=config.train.tf32, deterministic=config.train.deterministic)
         world.check_same("the configuration", dump(config))
         if used.corpus is not None:
             world.check_same("the corpus", used.corpus.digest)
+        if config.model.compile == "auto":
+            # To find out takes longer than all else here.
+            config = config.model_copy(update={"model": config.model.model_copy(update={"compile": "off"})})
+        config = settle_choices(config, world, used.vocabulary, used.batches)
+        check_everyone_has_work(config, world)
+        batches = used.batches(config)
         shapes = _shapes(config, used.vocabulary)
         values = sum(shape.numel() for shape in shapes)
         with _stage("machines", progress):
             machines = every_machine(world, disk)
             gflops = -world.largest(-matrix_gflops(world, config.train.precision))
         with _stage("corpus", progress):
-            reading = _slowest_reading(used, world)
-        with _stage("steps without exchange", progress):
-            calibration = calibrate(config, world, used.batches, used.vocabulary, CALIBRATION_SECONDS)
+            reading = _slowest_reading(used.corpus, batches, world)
+        with (
+            _stage("steps without exchange", progress),
+            memory_explained(SMALLER),
+        ):
+            calibration = calibrate(config, world, batches, used.vocabulary, CALIBRATION_SECONDS)
         with _stage("sums over the network", progress):
             sums = measure_sums(world, values, SECONDS_A_SUM) if world.size > 1 else None
             seen = _seen(config, world, shapes, calibration, sums)
@@ -74,7 +89,7 @@ def examine(
         found = Findings(
             machines=machines,
             hosts_of_ranks=[_host_of(world, rank) for rank in range(world.size)],
-            needs=_needs(config, values),
+            needs=_needs(config, values, used.vocabulary, machines),
             computing=_computing(calibration, used, gflops),
             network=None if sums is None else _network(sums),
             reading=reading,
@@ -97,10 +112,10 @@ def _shapes(config: Config, vocabulary: int) -> list[torch.Size]:
         return [parameter.shape for parameter in Transformer(config.model, vocabulary).parameters()]
 
 
-def _slowest_reading(used: Sentences, world: World) -> Reading | None:
-    if used.corpus is None:
+def _slowest_reading(corpus: PreparedCorpus | None, batches: Batches, world: World) -> Reading | None:
+    if corpus is None:
         return None
-    mine = reading_speed(used.corpus, used.batches, world)
+    mine = reading_speed(corpus, batches, world)
     return replace(
         mine,
         mb_per_second=-world.largest(-mine.mb_per_second),
@@ -125,12 +140,23 @@ def _host_of(world: World, rank: int) -> str:
     return next(name for name, ranks in zip(world.host_names, world.hosts, strict=True) if rank in ranks)
 
 
-def _needs(config: Config, values: int) -> Needs:
+def _needs(config: Config, values: int, vocabulary: int, machines: Sequence[Machine]) -> Needs:
     floats, kept = values * FLOAT_BYTES, config.checkpoint
     checkpoint = CHECKPOINT_FLOATS * floats
+    memory, fitting = None, None
+    if smallest := min((gpu.memory_bytes for machine in machines for gpu in machine.gpus), default=None):
+        processes = sum(machine.processes for machine in machines)
+        batching = batching_on(config, vocabulary, smallest, processes)
+        vectors = EXCHANGE_VECTORS if len(machines) > 1 else 0
+        memory = estimate_memory(
+            config.model, vocabulary, batching.tokens, config.train.precision, exchange_vectors=vectors
+        )
+        fitting = fitting_batching(config, vocabulary, smallest, batching)
     return Needs(
         parameters=values,
         memory_bytes=TRAINING_FLOATS * floats,
+        gpu_memory=memory,
+        fitting=fitting,
         checkpoint_bytes=checkpoint,
         disk_bytes=(kept.keep_last + 1) * checkpoint + kept.keep_best * BEST_FLOATS * floats,
     )

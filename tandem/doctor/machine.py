@@ -77,7 +77,7 @@ def this_machine(world: World, disk: Path) -> Machine:
         memory_free_bytes=memory.available,
         gpus=_gpus(),
         versions=f"{package_version()}, Python {platform.python_version()}",
-        driver=_driver(),
+        driver=driver_version(),
         disk=str(directory),
         disk_free_bytes=shutil.disk_usage(directory).free,
         interface=interface,
@@ -95,7 +95,8 @@ def _gpus() -> tuple[Gpu, ...]:
     return tuple(Gpu(card.name, card.total_memory) for card in properties)
 
 
-def _driver() -> str | None:
+def driver_version() -> str | None:
+    """Of NVIDIA's driver; None without one."""
     with suppress(pynvml.NVMLError):
         pynvml.nvmlInit()
         try:

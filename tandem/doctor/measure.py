@@ -19,6 +19,7 @@ from tandem.config import Config
 from tandem.corpus.prepared import PreparedCorpus
 from tandem.corpus.shards import Pairs, write_pairs
 from tandem.corpus.tokenizer import EOS
+from tandem.doctor.card_prediction import likely_vocabulary
 from tandem.train.batches import Batches
 from tandem.train.state import PRECISIONS
 
@@ -31,8 +32,6 @@ BATCHES_SECONDS = 0.5
 # Sentences as in a corpus of European news: half of them have fewer pieces than this, and one in six twice as many.
 MIDDLE_LENGTH, LENGTH_SPREAD = 22, 0.65
 TARGET_SPREAD = 0.15
-# Of a corpus that is still to be made.
-LIKELY_VOCABULARY = 32_000
 # A few dozen steps must not take the same micro-batches again and again.
 MADE_UP_STEPS = 32
 
@@ -51,12 +50,25 @@ class Reading:
 
 @dataclass(frozen=True)
 class Sentences:
-    """What the steps are taken with."""
+    """What the steps are taken with: a corpus, or made-up pairs."""
 
-    batches: Batches
+    pairs: Pairs
     vocabulary: int
     corpus: PreparedCorpus | None
     """None: they are made up."""
+
+    def batches(self, config: Config) -> Batches:
+        """The batches that the settings make of them."""
+        if self.corpus is not None:
+            return Batches.of_run(config, self.corpus)
+        assert config.batch.tokens != "auto", "batches are made from settled choices"
+        return Batches(
+            self.pairs,
+            tokens=config.batch.tokens,
+            micro_batches=config.batch.micro_batches,
+            max_length=config.model.max_length,
+            seed=config.train.seed,
+        )
 
 
 @contextmanager
@@ -64,26 +76,19 @@ def sentences(config: Config, corpus_directory: Path | None) -> Iterator[Sentenc
     """The corpus, or random sentences of usual lengths, which are gone after the block."""
     if corpus_directory is not None:
         corpus = PreparedCorpus.open(corpus_directory)
-        yield Sentences(Batches.of_run(config, corpus), corpus.tokenizer.vocab_size, corpus)
+        yield Sentences(corpus.pairs("train"), corpus.tokenizer.vocab_size, corpus)
         return
-    vocabulary = config.corpus.vocab_size or LIKELY_VOCABULARY
+    vocabulary = likely_vocabulary(config, None)
     with TemporaryDirectory(prefix="tandem-doctor-") as directory:
         write_pairs(Path(directory), _made_up(config, vocabulary), vocab_size=vocabulary)
-        batches = Batches(
-            Pairs.open(Path(directory)),
-            tokens=config.batch.tokens,
-            micro_batches=config.batch.micro_batches,
-            max_length=config.model.max_length,
-            seed=config.train.seed,
-        )
-        yield Sentences(batches, vocabulary, None)
+        yield Sentences(Pairs.open(Path(directory)), vocabulary, None)
 
 
 def _made_up(config: Config, vocabulary: int) -> Iterator[tuple[list[int], list[int]]]:
-    random = np.random.default_rng(config.train.seed)
+    random, batch = np.random.default_rng(config.train.seed), config.batch
     # EOS needs a place, too.
     longest = config.model.max_length - 1
-    left = config.batch.tokens * config.batch.micro_batches * MADE_UP_STEPS
+    left = MADE_UP_STEPS * (batch.step_tokens if batch.tokens == "auto" else batch.tokens * batch.micro_batches)
     while left > 0:
         length = random.lognormal(np.log(MIDDLE_LENGTH), LENGTH_SPREAD)
         pair = []
@@ -136,5 +141,5 @@ def _batch_seconds(batches: Batches, world: World) -> float:
     while (taken := time.perf_counter() - start) < BATCHES_SECONDS:
         step += 1
         for micro_batch in batches.at(step).share(world.rank, world.size):
-            batches.tensors(micro_batch, world.device)
+            batches.packed(micro_batch, pinned=False).to(world.device)
     return taken / step

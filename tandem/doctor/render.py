@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from rich.console import Console, ConsoleRenderable, Group
 from rich.table import Table
 from rich.text import Text
 
-from tandem.doctor.advise import rate
-from tandem.doctor.diagnosis import Diagnosis
-from tandem.doctor.machine import Machine
-from tandem.doctor.predict import Prediction
+from tandem.doctor.figures import HOUR, memory, rate, time
 from tandem.report.figures import size
 
-MINUTE, HOUR = 60, 3600
+if TYPE_CHECKING:
+    from tandem.doctor.diagnosis import Diagnosis
+    from tandem.doctor.machine import Machine
+    from tandem.doctor.predict import Prediction
+
 # Of a step: smaller parts of it are not worth a word.
 LEAST_SHARE = 0.01
 
@@ -27,7 +29,9 @@ def show(diagnosis: Diagnosis, console: Console) -> None:
 def _blocks(diagnosis: Diagnosis) -> Iterator[ConsoleRenderable]:
     yield Text("\n".join(_machine_lines(diagnosis)))
     yield Text("\n".join(_measured_lines(diagnosis)))
-    yield _prediction_table(diagnosis)
+    yield prediction_table(
+        diagnosis.predictions, diagnosis.max_steps, diagnosis.price_per_hour, len(diagnosis.machines)
+    )
     yield _link_table(diagnosis)
     for note in diagnosis.notes:
         yield Text(note)
@@ -67,34 +71,34 @@ def _measured_lines(diagnosis: Diagnosis) -> Iterator[str]:
         f"model: {needs.parameters:,} parameters, checkpoints of {size(needs.checkpoint_bytes)}, "
         f"{size(needs.disk_bytes)} on the disk"
     )
+    if needs.gpu_memory is not None:
+        yield f"memory on each GPU: {memory(needs.gpu_memory)}"
     shown = {part: spent for part, spent in computing.parts.items() if spent > LEAST_SHARE * computing.apart_seconds}
-    parts = ", ".join(f"{part} {_time(spent)}" for part, spent in shown.items())
+    parts = ", ".join(f"{part} {time(spent)}" for part, spent in shown.items())
     yield (
         f"compute: {computing.gflops:,.0f} GFLOP/s in matrices; a step without exchange takes "
-        f"{_time(computing.together_seconds)}" + (f" ({parts})" if parts else "")
+        f"{time(computing.together_seconds)}" + (f" ({parts})" if parts else "")
     )
     if reading:
         yield f"corpus: {reading.mb_per_second:,.0f} MB/s from disk, {reading.batches_per_second:,.0f} batches/s"
     if network:
         where = "between hosts" if len(diagnosis.machines) > 1 else "between processes"
-        yield f"network: {rate(network.mbit_per_second)} {where}, {_time(network.latency_seconds)} for a message"
+        yield f"network: {rate(network.mbit_per_second)} {where}, {time(network.latency_seconds)} for a message"
 
 
-def _prediction_table(diagnosis: Diagnosis) -> Table:
-    hours = f"{diagnosis.max_steps:,} steps"
-    columns = ["exchange", "a step", "slow-down", hours]
-    price = diagnosis.price_per_hour
-    hosts = len(diagnosis.machines)
+def prediction_table(predictions: Sequence[Prediction], max_steps: int, price: float | None, hosts: int) -> Table:
+    """Every way of exchanging, and what a run with it would take."""
+    columns = ["exchange", "a step", "slow-down", f"{max_steps:,} steps"]
     if price is not None:
         columns.append(f"cost at ${price:g} a machine-hour x {hosts}")
     table = Table(*columns, title="predicted, without evaluations and checkpoints", title_justify="left")
-    for prediction in _worth_a_line(diagnosis.predictions):
+    for prediction in _worth_a_line(predictions):
         name = prediction.exchange if hosts > 1 else "inside one host"
         cells = [
             name + (" <- these settings" if prediction.chosen and hosts > 1 else ""),
-            _time(prediction.step_seconds),
+            time(prediction.step_seconds),
             f"{prediction.slow_down:.2f}",
-            _time(prediction.hours * HOUR),
+            time(prediction.hours * HOUR),
         ]
         if prediction.cost is not None:
             cells.append(f"${prediction.cost:,.2f}")
@@ -118,17 +122,9 @@ def _link_table(diagnosis: Diagnosis) -> Table:
     for link in diagnosis.other_links:
         table.add_row(
             rate(link.mbit),
-            _time(link.allreduce_step_seconds),
+            time(link.allreduce_step_seconds),
             link.auto,
-            _time(link.auto_step_seconds),
-            _time(link.auto_hours * HOUR),
+            time(link.auto_step_seconds),
+            time(link.auto_hours * HOUR),
         )
     return table
-
-
-def _time(seconds: float) -> str:
-    if seconds < 1:
-        return f"{seconds * 1000:.3g} ms"
-    if seconds < 2 * MINUTE:
-        return f"{seconds:.3g} s"
-    return f"{seconds / MINUTE:.3g} min" if seconds < 2 * HOUR else f"{seconds / HOUR:.1f} h"

@@ -10,10 +10,12 @@ import pytest
 from tandem.cluster.strategies import Circumstances
 from tandem.config import load
 from tandem.doctor.advise import Advice, Findings, advise
+from tandem.doctor.card_prediction import Batching
 from tandem.doctor.diagnosis import Computing, Needs, Network
 from tandem.doctor.machine import Gpu, Machine
 from tandem.doctor.measure import Reading
 from tandem.doctor.predict import MBIT, Task, other_links, over, predictions
+from tandem.model.memory_estimate import estimate_memory
 from tests.doctor.test_predict import CAPPED, CODING, VALUES
 
 GB = 10**9
@@ -42,7 +44,7 @@ COMPUTING = Computing(
     made_up_sentences=False,
     gflops=500,
 )
-NEEDS = Needs(parameters=VALUES, memory_bytes=GB, checkpoint_bytes=GB, disk_bytes=3 * GB)
+NEEDS = Needs(parameters=VALUES, memory_bytes=GB, gpu_memory=None, fitting=None, checkpoint_bytes=GB, disk_bytes=3 * GB)
 
 
 def findings(*overrides: str, mbit: float = 100.0, seen: Circumstances = CAPPED) -> Findings:
@@ -127,8 +129,19 @@ def test_too_little_room_is_a_reason() -> None:
     # Only the first host keeps checkpoints.
     assert not advise(replace(good, machines=(MACHINE, full))).reasons_against
     assert "each process needs 1.00 GB for the model alone" in _against(replace(good, machines=(MACHINE, small)))
-    card = replace(MACHINE, gpus=(Gpu("a card", GB // 2),))
-    assert "needs 1.00 GB on a GPU, which has 500.0 MB" in _against(replace(good, machines=(MACHINE, card)))
+
+
+def test_a_card_that_cannot_hold_the_training_is_a_reason() -> None:
+    good = findings(mbit=50_000)
+    memory = estimate_memory(load("transformer-base").model, 32_000, 8_192, "bfloat16")
+    needs = replace(NEEDS, gpu_memory=memory, fitting=Batching(2_048, 16))
+    small, large = (replace(MACHINE, gpus=(Gpu("a card", gigabytes * GB),)) for gigabytes in (4, 16))
+    assert _against(replace(good, machines=(large, small), needs=needs)) == (
+        "vm1: training needs 5.72 GB on a GPU, which has 4.00 GB: set batch.tokens=2048 batch.micro_batches=16"
+    )
+    hopeless = replace(needs, fitting=None)
+    assert "too little for any micro-batch" in _against(replace(good, machines=(large, small), needs=hopeless))
+    assert not advise(replace(good, machines=(large, large), needs=needs)).reasons_against
 
 
 def test_a_corpus_that_comes_slower_than_it_is_used_is_a_reason() -> None:

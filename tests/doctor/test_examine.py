@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,14 @@ from tandem.config import Config
 from tandem.corpus.prepared import PreparedCorpus
 from tandem.doctor import examine as examination
 from tandem.doctor.examine import examine
+from tandem.doctor.machine import Gpu
 from tandem.doctor.render import show
 from tandem.errors import SaidElsewhereError, TandemError
+from tandem.model.memory_estimate import largest_tokens
 from tandem.train.batches import check_everyone_has_work
 from tests.cluster.ranks import rank_environments
 from tests.conftest import TINY
+from tests.doctor.test_advise import GB, MACHINE
 
 
 @pytest.fixture(autouse=True)
@@ -74,6 +78,17 @@ def test_a_disk_too_small_is_advised_against(tiny_config: Callable[..., Config],
     diagnosis = examine(tiny_config("checkpoint.keep_last=100000000"), None, None, tmp_path)
     assert diagnosis.advises_against
     assert "lower checkpoint.keep_last" in diagnosis.reasons_against[0]
+
+
+def test_the_memory_of_gpus_is_estimated_for_the_smallest(tiny_config: Callable[..., Config]) -> None:
+    machines = [replace(MACHINE, gpus=(Gpu("a card", size),)) for size in (16 * GB, 8 * GB)]
+    needs = examination._needs(tiny_config(), 100_000, 600, machines)
+    assert needs.gpu_memory is not None
+    # Between hosts, the exchange may need vectors as long as the gradient.
+    assert needs.gpu_memory.exchange_buffers > 0
+    assert needs.fitting is not None
+    assert needs.fitting.tokens == largest_tokens(tiny_config(), 600, 8 * GB)
+    assert examination._needs(tiny_config(), 100_000, 600, [MACHINE]).gpu_memory is None
 
 
 def _examined(hosts: list[str], *arguments: str) -> list[subprocess.CompletedProcess[str]]:
