@@ -36,7 +36,6 @@ from subprocess import PIPE
 from typing import IO
 
 import psutil
-import torch
 from rich.console import Console
 from rich.table import Table
 
@@ -361,7 +360,7 @@ def opened(directory: Path) -> tuple[float, int]:
     before, start = psutil.Process().memory_full_info().uss, time.perf_counter()
     batches = Batches.of_run(load("small"), PreparedCorpus.open(directory))
     for micro_batch in batches.at(1).micro_batches:
-        batches.tensors(micro_batch, torch.device("cpu"))
+        batches.packed(micro_batch, pinned=False)
     return time.perf_counter() - start, psutil.Process().memory_full_info().uss - before
 
 

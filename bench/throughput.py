@@ -24,15 +24,15 @@ from tandem.cluster.world import World
 from tandem.config import Config, load
 from tandem.corpus.prepare import prepare
 from tandem.corpus.prepared import PreparedCorpus
-from tandem.model.loss import TranslationLoss
 from tandem.monitor.clock import Clock
 from tandem.train.batches import Batches
+from tandem.train.feeder import make_feeder
 from tandem.train.state import TrainState
 from tandem.train.step import Stepper
 
 PRESETS = {"small": 10, "transformer-base": 3}
 """The steps of one round."""
-SETTINGS = ("batch.tokens=4096", "batch.micro_batches=1", "corpus.vocab_size=8000")
+SETTINGS = ("batch.tokens=4096", "batch.micro_batches=1", "corpus.vocab_size=8000", "train.precision=bfloat16")
 GEMM_SHAPE = (4096, 512, 2048)
 
 
@@ -47,7 +47,7 @@ class Measured:
     def tokens_per_second(self) -> float:
         start, tokens = time.perf_counter(), 0
         for _ in range(self.steps):
-            batch = self.stepper.batches.at(self.next_step)
+            batch = self.stepper.feeder.fetch(self.next_step)
             self.stepper.take(batch)
             tokens += batch.target_tokens
             self.next_step += 1
@@ -58,9 +58,8 @@ def measured(config: Config, corpus: PreparedCorpus, steps: int) -> Measured:
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     batches, world = Batches.of_run(config, corpus), World(0, 1, device)
     state = TrainState.fresh(config, corpus.tokenizer.vocab_size, device)
-    loss = TranslationLoss(state.model, config.optimizer.label_smoothing)
-    exchange = make_exchange(Plan("allreduce"), config, loss, world)
-    return Measured(Stepper(config, world, state, batches, Clock(device), exchange), steps)
+    exchange = make_exchange(Plan("allreduce"), config, state.trained(), world)
+    return Measured(Stepper(config, world, state, make_feeder(batches, world), Clock(device), exchange), steps)
 
 
 def flops_per_target_token(stepper: Stepper) -> float:

@@ -1,0 +1,139 @@
+"""Training speed of this version against another one: both alive, one running at a time, taking turns.
+
+    git worktree add ../before REVISION
+    python -m bench.before_after --before ../before [--preset small] [--turns 12]
+
+Each version trains the same preset on the same corpus (Multi30k beside the project, or the demo's grammar with --demo)
+through its own command line, logging every step; a process that is not at its turn is stopped by SIGSTOP. So whatever
+else the machine does hits both alike. Tokens are non-padding target tokens, read from the journals.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tandem.config import CorpusConfig
+from tandem.corpus.demo import write
+from tandem.corpus.prepare import prepare
+
+MULTI30K = Path("../shared/corpora/multi30k")
+FOREVER = 1_000_000
+WARM_UP_STEPS = 5
+SETTINGS = (
+    *(f"train.max_steps={FOREVER}", "train.log_every=1"),
+    *(f"evaluation.every_steps={FOREVER}", f"checkpoint.every_steps={FOREVER}"),
+)
+
+
+@dataclass
+class Contender:
+    """A training that runs when it is let."""
+
+    name: str
+    process: subprocess.Popen[bytes]
+    journal: Path
+    read: int = 0
+    speeds: list[float] = field(default_factory=list)
+    """Tokens a second, of each turn."""
+
+    def tokens(self) -> tuple[int, int]:
+        """Steps and tokens that the journal has gained since the last look."""
+        lines = self.journal.read_bytes()[self.read :] if self.journal.exists() else b""
+        whole = lines[: lines.rfind(b"\n") + 1]
+        self.read += len(whole)
+        steps = [json.loads(line) for line in whole.splitlines() if b'"progressed"' in line]
+        return len(steps), sum(step["target_tokens"] for step in steps)
+
+    def run(self, seconds: float) -> None:
+        """One turn; the part of a step that it ends in counts with the next turn, as it does for the other."""
+        self.tokens()
+        start = time.perf_counter()
+        self.process.send_signal(signal.SIGCONT)
+        time.sleep(seconds)
+        self.process.send_signal(signal.SIGSTOP)
+        self.speeds.append(self.tokens()[1] / (time.perf_counter() - start))
+
+
+def started(name: str, tree: Path, preset: str, precision: str, corpus: Path, directory: Path) -> Contender:
+    """Start a training, and stop it as soon as it has warmed up."""
+    command = [
+        "train",
+        preset,
+        *SETTINGS,
+        f"train.precision={precision}",
+        "--corpus",
+        str(corpus),
+        "--run",
+        str(directory / name),
+    ]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tandem", *command],
+        env={**os.environ, "PYTHONPATH": str(tree.resolve())},
+        cwd=tree,
+        stdout=subprocess.DEVNULL,
+    )
+    contender, steps = Contender(name, process, directory / name / "journal/rank-0.jsonl"), 0
+    while steps < WARM_UP_STEPS:
+        if process.poll() is not None:
+            sys.exit(f"{name} ended by itself; see above")
+        time.sleep(0.2)
+        steps += contender.tokens()[0]
+    process.send_signal(signal.SIGSTOP)
+    return contender
+
+
+def corpus_for(directory: Path, demo: bool) -> Path:
+    text, names = MULTI30K, ("train", "val")
+    if demo:
+        text, names = directory / "text", ("train", "dev")
+        write(text, pairs=20_000)
+    train, dev = ((text / f"{name}.en", text / f"{name}.de") for name in names)
+    settings = CorpusConfig(vocab_size=2000 if demo else 8000)
+    prepare(train=[train], dev=dev, out=directory / "corpus", settings=settings)
+    return directory / "corpus"
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("--before", type=Path, required=True, help="checkout of the other version")
+    arguments.add_argument("--preset", default="small")
+    arguments.add_argument("--precision", default="float32", help="bfloat16 only where the processor multiplies it")
+    arguments.add_argument("--turns", type=int, default=12)
+    arguments.add_argument("--seconds", type=float, default=10.0, help="of one turn")
+    arguments.add_argument("--demo", action="store_true", help="the demo's grammar instead of Multi30k")
+    options = arguments.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name)
+        corpus = corpus_for(directory, options.demo)
+        trees = {"before": options.before, "now": Path(__file__).parents[1]}
+        contenders = []
+        try:
+            for label, tree in trees.items():
+                contenders.append(started(label, tree, options.preset, options.precision, corpus, directory))
+            for turn in range(options.turns):
+                for contender in contenders if turn % 2 else contenders[::-1]:
+                    contender.run(options.seconds)
+        finally:
+            for contender in contenders:
+                contender.process.kill()
+                contender.process.wait()
+    before, now = (contender.speeds for contender in contenders)
+    ratios = [b / a for a, b in zip(before, now, strict=True)]
+    print(f"{options.preset}: tokens/s before {statistics.mean(before):,.0f} (best turn {max(before):,.0f}), ", end="")
+    print(f"now {statistics.mean(now):,.0f} (best {max(now):,.0f})")
+    print(f"now / before: {statistics.mean(now) / statistics.mean(before):.3f} over all, ", end="")
+    print(f"{statistics.median(ratios):.3f} in the median of {len(ratios)} pairs of turns")
+
+
+if __name__ == "__main__":
+    main()
