@@ -64,5 +64,5 @@ def test_the_readmes_commands_work_in_order_and_print_what_it_shows(tmp_path: Pa
 
 
 def skeleton(line: str) -> str:
-    """A line without its numbers."""
-    return re.sub(r"[\d.,:e+-]+", "#", line).strip()
+    """A line without its numbers, and without the number format, which depends on the processor."""
+    return re.sub(r"[\d.,:e+-]+", "#", re.sub("bfloat16|float32", "", line)).strip()

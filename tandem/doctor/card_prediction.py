@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 
 # Of a corpus that is still to be made.
 LIKELY_VOCABULARY = 32_000
+# PyTorch's builds for the newest CUDA versions begin with Turing; older cards need the one for CUDA 12.6.
+FIRST_CAPABILITY_OF_ALL_BUILDS = (7, 5)
+# A run that spends more of its time than this on the network is bound by it.
+NETWORK_SHARE = 0.3
 # Processes wait for the one with the longest sentences in every step: four A100 do 3.49 times the work of one in
 # NVIDIA's table (DeepLearningExamples, PyTorch/Translation/Transformer).
 WAITING_FACTOR = 4 / 3.49
@@ -130,6 +134,7 @@ def predict_on_card(config: Config, vocab_size: int, machines: Machines) -> Card
     exchange = _exchange(config, vocab_size, precision, machines, alone, work) if machines.processes > 1 else None
     step = exchange.chosen.step_seconds if exchange else alone
     hours = exchange.chosen.hours if exchange else step * config.train.max_steps / HOUR
+    start_hours = hours - step * config.train.max_steps / HOUR
     parts = _parts(work, share, update, exchange)
     vectors = EXCHANGE_VECTORS if machines.hosts > 1 else 0
     memory = estimate_memory(config.model, vocab_size, batching.tokens, precision, exchange_vectors=vectors)
@@ -146,11 +151,12 @@ def predict_on_card(config: Config, vocab_size: int, machines: Machines) -> Card
         hours=hours,
         cost=None if machines.price_per_hour is None else machines.price_per_hour * machines.hosts * hours,
         parts=parts,
-        bound=_bound(work, parts),
+        # What the first steps of a run with local steps take beyond the others is spent on the network.
+        bound=NETWORK if start_hours > NETWORK_SHARE * hours else _bound(work, parts),
         exchange=exchange,
         memory=memory,
         fitting=fitting,
-        notes=tuple(_notes(machines, precision, memory)),
+        notes=(*_notes(machines, precision, memory), *_notes_on_sharing(machines, batching, exchange, start_hours)),
         reasons_against=tuple(_reasons(machines, memory, fitting, exchange)),
     )
 
@@ -236,8 +242,25 @@ def _notes(machines: Machines, precision: str, memory: MemoryEstimate) -> Iterat
         yield "float16 rules out int4 and diloco, which remember gradients: train.precision=float32 would allow them."
     if precision == "float32" and card.tensor_cores:
         yield "train.precision=float32 leaves most of the card's speed unused: auto multiplies in half precision."
+    if card.capability < FIRST_CAPABILITY_OF_ALL_BUILDS:
+        yield f"{card.name} needs a build of PyTorch for an older CUDA (docs/gpus.md)."
     if USABLE_SHARE * card.memory_bytes < memory.total <= card.memory_bytes:
         yield f"Memory is tight: {size(memory.total)} of {size(card.memory_bytes)}; batch.tokens may be too many."
+
+
+def _notes_on_sharing(
+    machines: Machines, batching: Batching, exchange: CardExchange | None, start_hours: float
+) -> Iterator[str]:
+    """What is odd about the way that processes share the work."""
+    if batching.micro_batches % machines.processes:
+        even = math.ceil(batching.micro_batches / machines.processes) * machines.processes
+        yield (
+            f"{batching.micro_batches} micro-batches do not go evenly into {machines.processes} processes: some idle "
+            f"while others work; batch.micro_batches={even} keeps all busy."
+        )
+    if exchange is not None and exchange.chosen.kind == "diloco":
+        yield f"{exchange.chosen.exchange} cost some quality, which an all-reduce does not (docs/slow-networks.md)."
+        yield f"The first steps, taken together with 4-bit gradients, make the run {start_hours:.1f} h longer."
 
 
 def _reasons(

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tandem.cluster.launchers import place
+from tandem.errors import TandemError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -52,7 +53,11 @@ class Answer:
 def answer(question: Question, console: Console) -> Answer:
     """Predict, test the cards, or examine machines and network; progress is shown on the console."""
     if question.card is not None:
+        if question.self_test:
+            raise TandemError("--card predicts cards that are not here, --self-test checks those that are: give one")
         return _prediction(question)
+    if question.cards > 1 or question.hosts > 1:
+        raise TandemError("--cards and --hosts go with --card, which names the kind of card to predict for")
     return _self_test(question, console) if question.self_test else _examination(question, console)
 
 
