@@ -104,7 +104,7 @@ class Entry(Section):
     title: str = ""
     """What it is, in a line."""
     source: Language
-    """Language to translate from, as a file name ends in it, for example en ("no" needs its quotes in YAML)."""
+    """Language to translate from, as a file name ends in it, for example en."""
     target: Language
     """Language to translate into, for example de."""
     pairs: int | None = Field(default=None, ge=1)
