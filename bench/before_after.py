@@ -23,8 +23,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tandem.config import CorpusConfig
-from tandem.corpus.demo import write
-from tandem.corpus.prepare import prepare
+from tandem.corpus.prepare.pipeline import prepare
+from tandem.corpus.text_files import CorpusTexts
+from tandem.demo import write_demo_text
 
 MULTI30K = Path("../shared/corpora/multi30k")
 FOREVER = 1_000_000
@@ -96,10 +97,10 @@ def corpus_for(directory: Path, demo: bool) -> Path:
     text, names = MULTI30K, ("train", "val")
     if demo:
         text, names = directory / "text", ("train", "dev")
-        write(text, pairs=20_000)
+        write_demo_text(text, pairs=20_000)
     train, dev = ((text / f"{name}.en", text / f"{name}.de") for name in names)
     settings = CorpusConfig(vocab_size=2000 if demo else 8000)
-    prepare(train=[train], dev=dev, out=directory / "corpus", settings=settings)
+    prepare(CorpusTexts([train], dev), directory / "corpus", settings)
     return directory / "corpus"
 
 

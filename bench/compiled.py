@@ -15,15 +15,15 @@ import time
 import torch
 
 from tandem.cluster.devices import best_precision
-from tandem.cluster.exchange import AllReduce
-from tandem.cluster.instants import finish
+from tandem.cluster.exchange.strategies.allreduce import AllReduce
 from tandem.cluster.world import World
-from tandem.config import load
+from tandem.config import Config
 from tandem.doctor.measure import Sentences, sentences
-from tandem.monitor.clock import Clock
-from tandem.train.feeder import make_feeder
-from tandem.train.state import TrainState
-from tandem.train.step import Stepper
+from tandem.monitor.device_clock import synchronize
+from tandem.monitor.step_clock import StepClock
+from tandem.training.data_loader import make_loader
+from tandem.training.step import Stepper
+from tandem.training.train_state import TrainState
 
 STEPS = 5
 # In these, the shapes that make torch.compile compile again have all been seen.
@@ -35,20 +35,20 @@ class Contender:
 
     def __init__(self, preset: str, way: str, used: Sentences) -> None:
         device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-        config = load(preset, [f"model.compile={way}", f"train.precision={best_precision(device)}"])
+        config = Config.load(preset, [f"model.compile={way}", f"train.precision={best_precision(device)}"])
         self._world, self._next = World(0, 1, device), 1
         state = TrainState.fresh(config, used.vocabulary, device)
-        feeder = make_feeder(used.batches(config), self._world)
-        exchange = AllReduce(state.trained(), self._world)
-        self._stepper = Stepper(config, self._world, state, feeder, Clock(device), exchange)
+        loader = make_loader(used.batches(config), self._world)
+        exchange = AllReduce(state.flat_vectors(), self._world)
+        self._stepper = Stepper(config, self._world, state, loader, StepClock(device), exchange)
 
     def seconds(self, steps: int) -> float:
         """Of so many steps."""
         start = time.perf_counter()
         for _ in range(steps):
-            self._stepper.take(self._stepper.feeder.fetch(self._next))
+            self._stepper.step(self._stepper.loader.fetch(self._next))
             self._next += 1
-        finish(self._world.device)
+        synchronize(self._world.device)
         return time.perf_counter() - start
 
 
@@ -57,7 +57,7 @@ def main() -> None:
     arguments.add_argument("--preset", default="small")
     arguments.add_argument("--rounds", type=int, default=6)
     options = arguments.parse_args()
-    with sentences(load(options.preset), None) as used:
+    with sentences(Config.load(options.preset), None) as used:
         ways = {way: Contender(options.preset, way, used) for way in ("off", "on")}
         warm_up = {way: contender.seconds(WARM_UP_STEPS) for way, contender in ways.items()}
         taken: dict[str, list[float]] = {way: [] for way in ways}

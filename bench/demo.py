@@ -10,7 +10,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from tandem.demo import run_demo
+from tandem.demo.run_demo import run_demo
 
 
 def main() -> None:

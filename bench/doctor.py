@@ -21,11 +21,12 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from bench.rig import Rig
 from bench.two_hosts import Bench, placed
-from tandem.config import load
-from tandem.corpus.demo import write
-from tandem.corpus.prepare import prepare
+from tandem.config import Config
+from tandem.corpus.prepare.pipeline import prepare
+from tandem.corpus.text_files import CorpusTexts
+from tandem.demo import write_demo_text
+from testbed.network_rig import Rig
 
 RATES = ("1000mbit", "100mbit", "34700kbit")
 WAYS = ("allreduce", "auto")
@@ -82,9 +83,9 @@ def _corpus(directory: Path) -> Path:
     corpus = directory / "corpus"
     if not corpus.is_dir():
         text = directory / "text"
-        write(text, pairs=PAIRS)
+        write_demo_text(text, pairs=PAIRS)
         train, dev = ((text / f"{split}.en", text / f"{split}.de") for split in ("train", "dev"))
-        prepare(train=[train], dev=dev, out=corpus, settings=load("small").corpus)
+        prepare(CorpusTexts([train], dev), corpus, Config.load("small").corpus)
     return corpus
 
 

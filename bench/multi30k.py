@@ -13,16 +13,17 @@ from pathlib import Path
 
 from rich.console import Console
 
-from tandem.config import load
-from tandem.corpus.prepare import prepare
+from tandem.config import Config
+from tandem.corpus.prepare.pipeline import prepare
 from tandem.corpus.prepared import PreparedCorpus
-from tandem.monitor.console import ConsoleView
-from tandem.monitor.journal import read_journal
-from tandem.train.average import average_run
-from tandem.train.evaluate import evaluate_run
-from tandem.train.loop import run_training
-from tandem.train.restore import choose_checkpoint
-from tandem.train.run import Run
+from tandem.corpus.text_files import CorpusTexts
+from tandem.monitor.console_view import ConsoleView
+from tandem.training.checkpoints.average import average_run
+from tandem.training.checkpoints.restore import choose_checkpoint
+from tandem.training.evaluate import evaluate_run
+from tandem.training.loop import train
+from tandem.training.run_directory import Run
+from testbed.journals import read_journal
 
 # Eight checkpoints, half an epoch apart, are kept to be averaged.
 SETTINGS = ("checkpoint.keep_last=8", "checkpoint.every_steps=125")
@@ -34,14 +35,14 @@ def main() -> None:
     arguments.add_argument("--text", type=Path, default=Path("../shared/corpora/multi30k"))
     arguments.add_argument("--dir", type=Path, default=Path("runs/multi30k"))
     options = arguments.parse_args()
-    config, run_directory = load("small", SETTINGS), options.dir / "run"
+    config, run_directory = Config.load("small", SETTINGS), options.dir / "run"
     corpus_directory = options.dir / "corpus"
     if corpus_directory.is_dir():
         corpus = PreparedCorpus.open(corpus_directory)
     else:
         files = {split: (options.text / f"{name}.en", options.text / f"{name}.de") for split, name in SPLITS.items()}
-        corpus = prepare(train=[files.pop("train")], **files, out=corpus_directory, settings=config.corpus)
-    run_training(config, corpus_directory, run_directory, [ConsoleView(Console())])
+        corpus = prepare(CorpusTexts([files["train"]], files["dev"], files["test"]), corpus_directory, config.corpus)
+    train(config, corpus_directory, run_directory, [ConsoleView(Console())])
     run = Run.open(run_directory)
     average_run(run, last=config.checkpoint.keep_last, best=None)
     print(training_cost(run))
@@ -54,7 +55,7 @@ def main() -> None:
 
 def training_cost(run: Run) -> str:
     """Steps, tokens and minutes, counting every step that was taken, also those taken again after a stop."""
-    records = list(read_journal(run.journal_directory / "rank-0.jsonl"))
+    records = list(read_journal(run.journals / "rank-0.jsonl"))
     progressed = [record for record in records if record["kind"] == "progressed"]
     started = next(record for record in records if record["kind"] == "started")
     tokens = sum(record["target_tokens"] for record in progressed)

@@ -17,8 +17,8 @@ from pathlib import Path
 from sentencepiece import SentencePieceProcessor, SentencePieceTrainer
 
 from tandem.config import CorpusConfig
-from tandem.corpus.clean import KEPT, Rules
-from tandem.corpus.words import SAMPLE_PAIRS
+from tandem.corpus.prepare.cleaning_rules import KEPT, CleaningRules
+from tandem.corpus.prepare.word_counts import SAMPLE_PAIRS
 
 LANGUAGES = ("en", "de")
 
@@ -29,7 +29,7 @@ def say(stage: str) -> None:
 
 def clean(source: Path, target: Path, out: Path) -> int:
     """Write the pairs that the rules keep, the first of equal ones only; how many they are."""
-    rules, seen = Rules(CorpusConfig(), (LANGUAGES[0], LANGUAGES[1])), set[tuple[str, str]]()
+    rules, seen = CleaningRules(CorpusConfig(), (LANGUAGES[0], LANGUAGES[1])), set[tuple[str, str]]()
     with (
         source.open("rb") as sources,
         target.open("rb") as targets,

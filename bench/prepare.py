@@ -40,11 +40,12 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.prepare_text import MadeText, make_text, read_pairs
-from tandem.config import load
-from tandem.corpus.prepared import FACTS_FILE, PreparedCorpus
+from tandem.config import Config
+from tandem.corpus.prepared import PreparedCorpus
 from tandem.errors import TandemError
-from tandem.monitor.journal import read_journal
-from tandem.train.batches import Batches
+from tandem.layout import CORPUS_FILE
+from tandem.training.batches import Batches
+from testbed.journals import read_journal
 
 WMT16_PAIRS = 4_500_000
 OLD_WAY_PAIRS = 500_000
@@ -299,7 +300,7 @@ class Bench:
                         break
                 else:
                     running.result()
-        if not (out / FACTS_FILE).is_file():
+        if not (out / CORPUS_FILE).is_file():
             self._tell("continued to the end", watched(prepare_command(text, out)))
         same = digests(out) == digests(self._scratch / "alone")
         name = f"killed {len(killed)} times ({', '.join(killed)}): its {len(digests(out))} files"
@@ -358,7 +359,7 @@ def forget(directory: Path) -> None:
 def opened(directory: Path) -> tuple[float, int]:
     """Seconds from a corpus on the disk to the tensors of its first step, and bytes that only this process has then."""
     before, start = psutil.Process().memory_full_info().uss, time.perf_counter()
-    batches = Batches.of_run(load("small"), PreparedCorpus.open(directory))
+    batches = Batches.of_run(Config.load("small"), PreparedCorpus.open(directory).pairs("train"))
     for micro_batch in batches.at(1).micro_batches:
         batches.packed(micro_batch, pinned=False)
     return time.perf_counter() - start, psutil.Process().memory_full_info().uss - before

@@ -18,8 +18,8 @@ from pathlib import Path
 import numpy as np
 
 from tandem.config import CorpusConfig
-from tandem.corpus.demo import generate
-from tandem.corpus.text import LONGEST_LINE
+from tandem.corpus.text_files import LONGEST_LINE
+from tandem.demo import generate
 
 Pair = tuple[str, str]
 

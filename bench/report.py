@@ -25,12 +25,12 @@ from pathlib import Path
 import numpy as np
 from playwright.sync_api import sync_playwright
 
-from tandem.config import load
+from tandem.config import Config
 from tandem.errors import TandemError
+from tandem.monitor.host_summary import summarise
 from tandem.monitor.records import Ended, Evaluated, HostUse, Progressed, Record, Sampled, Started, Surveyed
-from tandem.monitor.sampler import summarise
-from tandem.train.run import adopt
-from tandem.train.schedule import learning_rate
+from tandem.schedules.schedule import learning_rate
+from tandem.training.run_directory import save_settings
 
 STEPS = 100_000
 HOSTS = tuple(f"vm{number}" for number in range(20))
@@ -38,7 +38,7 @@ EVALUATION_EVERY = 500
 # A step takes a second here, and a survey is written every ten.
 SURVEY_EVERY = 10
 PARTS = {"compute": 0.8, "optimizer": 0.02, "data": 0.01, "communication": 0.12, "waiting": 0.04, "other": 0.01}
-CONFIG = load("transformer-base", [f"train.max_steps={STEPS}"])
+CONFIG = Config.load("transformer-base", [f"train.max_steps={STEPS}"])
 START = datetime(2026, 1, 1, tzinfo=UTC)
 DESKTOP = (1280, 900)
 BUSY = """[...document.querySelectorAll(".plot")].filter((plot) => {
@@ -164,7 +164,7 @@ def records(rank: int) -> Iterator[Record]:
 def write_run(run: Path) -> int:
     """Make the run; its size in bytes."""
     (run / "journal").mkdir(parents=True)
-    adopt(run, CONFIG)
+    save_settings(run, CONFIG)
     for rank in range(len(HOSTS)):
         with (run / f"journal/rank-{rank}.jsonl").open("w") as file:
             for record in records(rank):

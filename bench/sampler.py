@@ -16,9 +16,10 @@ import time
 from pathlib import Path
 
 from bench.throughput import measured
-from tandem.config import load
-from tandem.corpus.demo import write
-from tandem.corpus.prepare import prepare
+from tandem.config import Config
+from tandem.corpus.prepare.pipeline import prepare
+from tandem.corpus.text_files import CorpusTexts
+from tandem.demo import write_demo_text
 from tandem.monitor.journal import Journal
 from tandem.monitor.records import HostUse, Sampled
 from tandem.monitor.sampler import HostMeter, Sampler
@@ -44,10 +45,10 @@ def main() -> None:
             record(meter.lap())
         look = (time.process_time() - start) / LOOKS
         print(f"a look takes {1000 * look:.2f} ms of a processor, {look:.3%} of the second it stands for")
-        write(directory)
-        config = load("demo")
+        write_demo_text(directory)
+        config = Config.load("demo")
         train, dev = ((directory / f"{split}.en", directory / f"{split}.de") for split in ("train", "dev"))
-        model = measured(config, prepare(train=[train], dev=dev, out=directory / "corpus", settings=config.corpus), 1)
+        model = measured(config, prepare(CorpusTexts([train], dev), directory / "corpus", config.corpus), 1)
         model.steps = STEPS_A_ROUND
         model.tokens_per_second()
         with_it, without = [], []

@@ -19,16 +19,17 @@ from pathlib import Path
 
 import torch
 
-from tandem.cluster.strategies import Plan, make_exchange
+from tandem.cluster.exchange.strategy import ExchangePlan, make_exchange
 from tandem.cluster.world import World
-from tandem.config import Config, load
-from tandem.corpus.prepare import prepare
+from tandem.config import Config
+from tandem.corpus.prepare.pipeline import prepare
 from tandem.corpus.prepared import PreparedCorpus
-from tandem.monitor.clock import Clock
-from tandem.train.batches import Batches
-from tandem.train.feeder import make_feeder
-from tandem.train.state import TrainState
-from tandem.train.step import Stepper
+from tandem.corpus.text_files import CorpusTexts
+from tandem.monitor.step_clock import StepClock
+from tandem.training.batches import Batches
+from tandem.training.data_loader import make_loader
+from tandem.training.step import Stepper
+from tandem.training.train_state import TrainState
 
 PRESETS = {"small": 10, "transformer-base": 3}
 """The steps of one round."""
@@ -47,8 +48,8 @@ class Measured:
     def tokens_per_second(self) -> float:
         start, tokens = time.perf_counter(), 0
         for _ in range(self.steps):
-            batch = self.stepper.feeder.fetch(self.next_step)
-            self.stepper.take(batch)
+            batch = self.stepper.loader.fetch(self.next_step)
+            self.stepper.step(batch)
             tokens += batch.target_tokens
             self.next_step += 1
         return tokens / (time.perf_counter() - start)
@@ -56,10 +57,10 @@ class Measured:
 
 def measured(config: Config, corpus: PreparedCorpus, steps: int) -> Measured:
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    batches, world = Batches.of_run(config, corpus), World(0, 1, device)
+    batches, world = Batches.of_run(config, corpus.pairs("train")), World(0, 1, device)
     state = TrainState.fresh(config, corpus.tokenizer.vocab_size, device)
-    exchange = make_exchange(Plan("allreduce"), config, state.trained(), world)
-    return Measured(Stepper(config, world, state, make_feeder(batches, world), Clock(device), exchange), steps)
+    exchange = make_exchange(ExchangePlan("allreduce"), config, state.flat_vectors(), world)
+    return Measured(Stepper(config, world, state, make_loader(batches, world), StepClock(device), exchange), steps)
 
 
 def flops_per_target_token(stepper: Stepper) -> float:
@@ -90,9 +91,9 @@ def main() -> None:
     options = arguments.parse_args()
     with tempfile.TemporaryDirectory() as directory:
         train, dev = ((options.text / f"{name}.en", options.text / f"{name}.de") for name in ("train", "val"))
-        settings = load("small", SETTINGS).corpus
-        corpus = prepare(train=[train], dev=dev, out=Path(directory) / "corpus", settings=settings)
-        models = {name: measured(load(name, SETTINGS), corpus, steps) for name, steps in PRESETS.items()}
+        settings = Config.load("small", SETTINGS).corpus
+        corpus = prepare(CorpusTexts([train], dev), Path(directory) / "corpus", settings)
+        models = {name: measured(Config.load(name, SETTINGS), corpus, steps) for name, steps in PRESETS.items()}
         for model in models.values():
             model.tokens_per_second()
         speeds: dict[str, list[float]] = {name: [] for name in (*models, "bfloat16", "float32")}

@@ -19,9 +19,10 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from tandem.config import load
-from tandem.corpus.prepare import prepare
-from tandem.monitor.journal import read_journal
+from tandem.config import Config
+from tandem.corpus.prepare.pipeline import prepare
+from tandem.corpus.text_files import CorpusTexts
+from testbed.journals import read_journal
 
 HOSTS = 2
 # Five epochs: long enough for BLEU around 30, short enough for a dozen runs in a few hours on two cores.
@@ -67,7 +68,7 @@ def main() -> None:
     corpus = options.dir / "corpus"
     if not corpus.is_dir():
         files = {split: (options.text / f"{name}.en", options.text / f"{name}.de") for split, name in SPLITS.items()}
-        prepare(train=[files.pop("train")], **files, out=corpus, settings=load("small").corpus)
+        prepare(CorpusTexts([files["train"]], files["dev"], files["test"]), corpus, Config.load("small").corpus)
     outcomes = []
     for way in WAYS:
         first = [run(options.dir, corpus, way, peak, options.seeds[0]) for peak in options.peaks]

@@ -29,13 +29,13 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from bench.rig import Host, Rig, slowed
-from tandem.cluster.exchange import Exposure
-from tandem.cluster.instants import now
-from tandem.config import load
-from tandem.corpus.prepare import prepare
-from tandem.monitor.clock import Clock, Part
-from tandem.monitor.journal import read_journal
+from tandem.config import Config
+from tandem.corpus.prepare.pipeline import prepare
+from tandem.corpus.text_files import CorpusTexts
+from tandem.monitor.device_clock import now
+from tandem.monitor.step_clock import Exposure, StepClock, StepPart
+from testbed.journals import read_journal
+from testbed.network_rig import Host, Rig, slowed
 
 WAYS = ("allreduce", "bf16", "int4", "powersgd", "diloco", "auto")
 # Seconds a step of the real run that was capped, with and without the cap.
@@ -50,7 +50,7 @@ SLOWED_SHARE = 0.5
 LONGEST_SECONDS = 900
 SPLITS = {"train": "train", "dev": "val"}
 # The blocks that a step measures: fetching, padding, computing, updating, agreeing on whether to stop.
-STEP_PARTS: tuple[Part, ...] = ("data", "data", "compute", "optimizer", "communication")
+STEP_PARTS: tuple[StepPart, ...] = ("data", "data", "compute", "optimizer", "communication")
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ def main() -> None:
     corpus = options.dir / "corpus"
     if not corpus.is_dir():
         files = {name: (options.text / f"{file}.en", options.text / f"{file}.de") for name, file in SPLITS.items()}
-        prepare(train=[files.pop("train")], **files, out=corpus, settings=load("small").corpus)
+        prepare(CorpusTexts([files["train"]], files["dev"]), corpus, Config.load("small").corpus)
     console = Console(width=140)
     with Rig() as rig:
         bench = Bench(rig, corpus, options.dir, console)
@@ -254,7 +254,7 @@ def cost_table(rows: Sequence[tuple[str, Measured]], base: float) -> Table:
 def bookkeeping_seconds(steps: int = 2000) -> float:
     """What the clock itself takes in a step: as many blocks and exchanges as a step has, and its share of a line."""
     device = torch.device("cpu")
-    clock = Clock(device)
+    clock = StepClock(device)
     start = time.perf_counter()
     for step in range(steps):
         for part in STEP_PARTS:

@@ -123,7 +123,7 @@ def _laid_out(result: torch.Tensor) -> torch.Tensor:
 
 
 def _scores(query: torch.Tensor, key: torch.Tensor, mask: Any, is_causal: bool, scale: float) -> torch.Tensor:
-    """What the softmax is taken of, in float32 (float64 stays what it is)."""
+    """Scaled dot products with the mask added, in float32 (float64 stays what it is)."""
     wide = torch.promote_types(query.dtype, torch.float32)
     scores = query.to(wide) @ key.to(wide).mT * scale
     if is_causal:

@@ -1,4 +1,4 @@
-"""What a program made the rehearsal device do: launches, synchronisations, copies, messages."""
+"""Counters of what a program made the rehearsal device do: launches, synchronisations, copies, messages."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ class Counts:
     package: Path
     """Directory of the package whose lines are named."""
     launches: Counter[str] = field(default_factory=Counter)
-    """By operator."""
+    """Kernel launches, by operator."""
     synchronisations: Counter[str] = field(default_factory=Counter)
     """Times the host waited for the device, by "kind file:line"."""
     copies: Counter[str] = field(default_factory=Counter)
-    """Between host and device or two devices, by "kind file:line"; those that also wait are synchronisations too."""
+    """Copies between host and device or two devices, by "kind file:line"; those that wait synchronise, too."""
     slow: Counter[str] = field(default_factory=Counter)
     """Launches that compute in float64, by "operator file:line"; most cards do that at 1/32 of their float32 rate."""
     attention: Counter[str] = field(default_factory=Counter)

@@ -26,9 +26,9 @@ from rehearsal.session import Model, Rehearsal, begin, visible_cards  # noqa: E4
 __all__ = ["Counts", "HungDeviceError", "RaceError", "Rehearsal", "rehearsed_cuda"]
 
 CUDA_VERSION, NCCL_VERSION = "12.8", (2, 27, 5)
-"""Of a recent CUDA build; PyTorch asks before it takes bfloat16 hooks and logs them with a failed collective."""
+"""Versions of a recent build; PyTorch asks before it takes bfloat16 hooks and logs them with a failed collective."""
 MULTIPROCESSORS = 108
-"""Of an A100."""
+"""Streaming multiprocessors of an A100."""
 
 
 @contextlib.contextmanager

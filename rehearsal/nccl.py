@@ -1,4 +1,4 @@
-"""Where NCCL would be: collectives of device tensors run over gloo on their CPU values, under NCCL's rules.
+"""NCCL on the rehearsal device: collectives of device tensors run over gloo on their CPU values, under NCCL's rules.
 
 `init_process_group("nccl")` takes PyTorch's own path to NCCL; only the class it ends at, ProcessGroupNCCL, is ours. A
 collective is put into the card's queue and the host runs on, as with NCCL. If a peer is gone the transfer fails; NCCL

@@ -12,7 +12,7 @@ from rehearsal.session import Rehearsal
 
 DRIVER = "570.00.00 (rehearsed)"
 WATTS, WATTS_LIMIT = 250, 400
-"""Of an A100 at work, and its limit."""
+"""Power of an A100 at work, and its limit."""
 BUSY_PERCENT = 100
 MILLIWATTS = 1000
 

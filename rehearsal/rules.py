@@ -1,4 +1,4 @@
-"""What CUDA's kernels and NCCL refuse and the CPU takes. Each rule names its source in PyTorch."""
+"""Rules of CUDA's kernels and NCCL: what they refuse and the CPU takes. Each rule names its source in PyTorch."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def check_deterministic(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
 
 
 def check_attention(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: Any, is_causal: bool) -> None:
-    """What F.scaled_dot_product_attention refuses on CUDA.
+    """Refuse what F.scaled_dot_product_attention refuses on CUDA.
 
     validate_sdpa_input and _scaled_dot_product_attention_math in ATen/native/transformers/attention.cpp; the mask's
     dtype in _efficient_attention_forward, ATen/native/transformers/cuda/attention.cu. On the CPU a float32 mask beside

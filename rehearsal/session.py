@@ -16,7 +16,7 @@ INVALID_DEVICE = "CUDA error: invalid device ordinal"
 
 @dataclass(frozen=True)
 class Model:
-    """What kind of card is rehearsed."""
+    """The kind of card that is rehearsed."""
 
     name: str
     capability: tuple[int, int]
@@ -25,7 +25,7 @@ class Model:
 
 @dataclass(frozen=True)
 class Rehearsal:
-    """What `rehearsed_cuda` yields."""
+    """A rehearsal under way, as `rehearsed_cuda` yields it."""
 
     model: Model
     physical_cards: int
@@ -45,7 +45,7 @@ class Rehearsal:
         return self.cards[index]
 
     def fail_allocation(self, number: int = 1, above_bytes: int = 0, card: int = 0) -> None:
-        """Let the `number`th allocation from now of at least `above_bytes` fail as if the card's memory were full."""
+        """Make the `number`th allocation from now of at least `above_bytes` fail as if the card's memory were full."""
         self.cards[card].planned_failure = PlannedFailure(number, above_bytes)
 
 

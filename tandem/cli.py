@@ -5,26 +5,23 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tandem import __version__
-from tandem.cluster.launchers import place
-from tandem.ending import end_process
-from tandem.errors import SaidElsewhereError, TandemError
+import tandem
+from tandem.cluster.join.launchers import ProcessRank, process_rank
+from tandem.errors import JoinError, SaidElsewhereError, TandemError
+from tandem.process_exit import STOPPED, end_process
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from tandem.config import CorpusConfig
-    from tandem.corpus.choice import Wishes
-    from tandem.corpus.explain import Example
     from tandem.corpus.prepared import PreparedCorpus
-    from tandem.train.run import Run
+    from tandem.training.run_directory import Run
 
 app = typer.Typer(
     help="Train Transformer translators on however many machines you have.",
@@ -36,10 +33,10 @@ app = typer.Typer(
 config_app = typer.Typer(help="Look at settings.", no_args_is_help=True, rich_markup_mode=None)
 app.add_typer(config_app, name="config")
 
+# Commands whose processes join each other; the others find the same faults each by itself.
+JOINING = {"train", "doctor", "evaluate"}
 # Lines of standard input translated at once: enough to sort by length, few enough to show results soon.
 LINES_AT_ONCE = 1024
-# The exit code of a training that was asked to stop, as shells count an interrupted program.
-STOPPED = 130
 
 
 class TextPair(tuple[Path, Path]):
@@ -63,12 +60,33 @@ def main() -> None:
     # PyTorch's network layer warns at length of what Tandem says in a line, or what is no fault at all.
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     try:
-        _command()()
+        # A parser of its own would let every process print what is wrong with the command line.
+        sys.exit(_command()(standalone_mode=_rank().size == 1))
     except SaidElsewhereError:
         sys.exit(2)
-    except (TandemError, OSError) as error:
-        print(f"tandem: {error}", file=sys.stderr)
+    except (TandemError, OSError, typer.TyperException) as error:
+        if (words := _said_once(error)) is not None:
+            print(f"tandem: {words}", file=sys.stderr)
         sys.exit(2)
+
+
+def _said_once(error: Exception) -> str | None:
+    """What to print for an error; None if another process prints it."""
+    words = error.format_message() if isinstance(error, typer.TyperException) else str(error) or type(error).__name__
+    if _rank().size == 1 or isinstance(error, JoinError):
+        return words
+    if not JOINING.intersection(sys.argv[1:]):
+        return words if _rank().is_leader else None
+    from tandem.cluster.join.roll_call import share_fault
+
+    return share_fault(words)
+
+
+def _rank() -> ProcessRank:
+    try:
+        return process_rank()
+    except TandemError:  # half a launcher's variables: a command that joins others says so
+        return ProcessRank(0, 1, 0)
 
 
 def _command() -> typer.core.TyperGroup:
@@ -94,7 +112,7 @@ def program() -> None:
 @app.callback(invoke_without_command=True)
 def version(show: Annotated[bool, typer.Option("--version", help="Print the version.")] = False) -> None:
     if show:
-        print(f"tandem {__version__}")
+        print(f"tandem {tandem.__version__}")
         raise typer.Exit
 
 
@@ -116,7 +134,7 @@ def prepare(
     test: Annotated[
         tuple[Path, Path] | None, typer.Option(metavar="SOURCE TARGET", help="Text for the final test.")
     ] = None,
-    corpus: Annotated[
+    known: Annotated[
         str | None,
         typer.Option("--from", help="A name that `tandem corpora` lists, or a YAML file that describes a corpus."),
     ] = None,
@@ -133,63 +151,43 @@ def prepare(
     as_json: AsJson = False,
 ) -> None:
     """Turn parallel text into a prepared corpus; started again after a stop, it goes on."""
-    from tandem.config import load, load_overrides
-    from tandem.corpus.choice import Wishes
+    from tandem.corpus.fetch.known_corpus import select_texts
+    from tandem.monitor.stage_progress import progress_bars
 
-    settings = (load(preset, overrides or []) if preset else load_overrides(overrides or [])).corpus
-    wishes = Wishes(corpus, train or [], dev, test, languages, cache, offline)
+    settings = tandem.Config.load(preset, overrides or []).corpus
     try:
-        prepared, examples = _prepare(wishes, settings, out, overwrite=overwrite, jobs=jobs, examples=explain)
+        with progress_bars(_console(stderr=True)) as progress:
+            texts = select_texts(
+                train or (), dev, test, languages, known=known, cache=cache, offline=offline, progress=progress
+            )
+            prepared = tandem.prepare(
+                texts, out, settings, jobs=jobs, overwrite=overwrite, examples=explain, progress=progress
+            )
     except KeyboardInterrupt:
         print("tandem: stopped; the same command goes on where it stopped", file=sys.stderr)
         raise typer.Exit(STOPPED) from None
+    _print_prepared(prepared, with_examples=explain > 0, as_json=as_json)
+
+
+def _print_prepared(prepared: PreparedCorpus, *, with_examples: bool, as_json: bool) -> None:
     if as_json:
         facts = prepared.facts.model_dump(mode="json")
-        if explain:
-            facts["examples"] = {rule: [pair.model_dump() for pair in dropped] for rule, dropped in examples.items()}
+        if with_examples:
+            dropped = prepared.dropped_examples.items()
+            facts["examples"] = {rule: [pair.model_dump() for pair in pairs] for rule, pairs in dropped}
         _print_json(facts)
-    else:
-        from tandem.corpus.explain import explain_lines
-        from tandem.corpus.summary import summary_lines
+        return
+    from tandem.corpus.prepare.dropped_examples import explain_lines
+    from tandem.corpus.prepared import summary_lines
 
-        print("\n".join(summary_lines(prepared)))
-        for line in explain_lines(examples, _console(stderr=False).width):
-            print(line)
-
-
-def _prepare(
-    wishes: Wishes, settings: CorpusConfig, out: Path, *, overwrite: bool, jobs: int | None, examples: int
-) -> tuple[PreparedCorpus, dict[str, Sequence[Example]]]:
-    """Prepare with progress; the corpus, and examples of what was dropped."""
-    from tandem.corpus.choice import choose_texts
-    from tandem.corpus.prepare import prepare as prepare_corpus
-    from tandem.monitor.stages import shown_stages
-
-    dropped: dict[str, Sequence[Example]] = {}
-    with shown_stages(_console(stderr=True)) as progress:
-        texts = choose_texts(wishes, progress)
-        prepared = prepare_corpus(
-            train=texts.train,
-            dev=texts.dev,
-            test=texts.test,
-            out=out,
-            settings=settings,
-            languages=texts.languages,
-            origin=texts.origin,
-            origins=texts.origins,
-            overwrite=overwrite,
-            jobs=jobs,
-            examples=examples,
-            explained=dropped.update,
-            progress=progress,
-        )
-    return prepared, dropped
+    for line in [*summary_lines(prepared), *explain_lines(prepared.dropped_examples, _console().width)]:
+        print(line)
 
 
 @app.command()
 def corpora(as_json: AsJson = False) -> None:
     """List the corpora that `tandem prepare --from NAME` fetches, with sizes and licences."""
-    from tandem.corpus.catalog import catalog_facts, catalog_lines, load_catalog
+    from tandem.corpus.fetch.catalog import catalog_facts, catalog_lines, load_catalog
 
     catalog = load_catalog()
     if as_json:
@@ -220,18 +218,28 @@ def doctor(
     as_json: AsJson = False,
 ) -> None:
     """Measure machines and network for a minute and predict what a run would take; exit code 1 advises against it."""
-    from tandem.config import load
-    from tandem.doctor.command import Question, answer
+    from tandem.doctor.command import check_cards, examine_machines, predict_run
 
-    settings = load(config, overrides or [])
-    machines = (price_per_hour, card, cards, hosts, link_mbit)
-    found = answer(Question(settings, config, corpus, run, *machines, self_test, seconds), _console(stderr=True))
+    settings, console = tandem.Config.load(config, overrides or []), _console(stderr=True)
+    if card is not None and self_test:
+        raise TandemError("--card predicts cards that are not here, --self-test checks those that are: give one")
+    if card is not None:
+        from tandem.cards import find_card
+        from tandem.doctor.card.prediction import Machines
+
+        found = predict_run(settings, corpus, Machines(find_card(card), cards, hosts, link_mbit, price_per_hour))
+    elif cards > 1 or hosts > 1:
+        raise TandemError("--cards and --hosts go with --card, which names the kind of card to predict for")
+    elif self_test:
+        found = check_cards(settings, config, run or Path(), seconds, console)
+    else:
+        found = examine_machines(settings, corpus, run or Path("runs"), price_per_hour, console)
     if as_json:
         _print_json(found.facts)
     else:
         found.show(_console())
-    if found.exit_code:
-        raise typer.Exit(found.exit_code)
+    if not found.passed:
+        raise typer.Exit(1)
 
 
 @app.command()
@@ -250,14 +258,11 @@ def train(
     as_json: AsJson = False,
 ) -> None:
     """Train a model; started again, the run continues where it stopped."""
-    from tandem.config import load
+    settings = tandem.Config.load(config, overrides or [])
+    from tandem.monitor.console_view import ConsoleView
+    from tandem.training.trainer import ASKED_TO_STOP
 
-    settings = load(config, overrides or [])
-    from tandem.monitor.console import ConsoleView
-    from tandem.train.job import ASKED_TO_STOP
-    from tandem.train.loop import run_training
-
-    ended = run_training(settings, corpus, run, [ConsoleView(_console(stderr=as_json))], change)
+    ended = tandem.train(settings, corpus, run, [ConsoleView(_console(stderr=as_json))], change=change)
     if as_json:
         _print_json({"run": str(run), **ended.as_dict()})
     if ended.reason == ASKED_TO_STOP:
@@ -274,19 +279,21 @@ def launch(
     address: Annotated[
         str | None, typer.Option(help="Address at which the others reach the first host, if not the one ssh uses.")
     ] = None,
-    join_seconds: Annotated[int, typer.Option(help="Longest wait for the hosts to come together.")] = 120,
+    join_seconds: Annotated[int, typer.Option(help="Longest wait for a host's answer before the start.")] = 120,
 ) -> None:
     """Run a command on several hosts at once, over ssh; Ctrl-C or the end of one ends all."""
     import shlex
 
-    from tandem.cluster.launch import Host, Launch
-    from tandem.cluster.launch import launch as launch_on_hosts
-    from tandem.cluster.launchers import parse_hosts
+    from tandem.cluster.join.launchers import parse_hosts
+    from tandem.cluster.launch.ssh_launch import LaunchHost, LaunchOrder
+    from tandem.cluster.launch.ssh_launch import launch as launch_on_hosts
 
-    _check_command(arguments)
-    order = Launch(
-        hosts=[Host(name, processes) for name, processes in parse_hosts(hosts)],
+    given = _check_command(arguments)
+    order = LaunchOrder(
+        hosts=[LaunchHost(name, processes) for name, processes in parse_hosts(hosts)],
         arguments=arguments,
+        corpus=given.get("corpus"),
+        as_json=given.get("as_json", False),
         ssh=shlex.split(ssh),
         port=port,
         address=address,
@@ -305,19 +312,17 @@ def report(
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON, and write no files.")] = False,
 ) -> None:
     """Explain a run: eleven questions answered with their evidence, as a page, Markdown and JSON."""
-    from tandem.report.examine import examine
-    from tandem.report.files import write_report
-    from tandem.report.render.text import render_text
-    from tandem.report.sources.find import read_run
+    from tandem.layout import REPORT_DATA, REPORT_MARKDOWN, RunPaths
+    from tandem.reporting.render.terminal import render_text
 
-    found = examine(read_run(path), price_per_hour)
+    found = tandem.report(path, price_per_hour)
     if as_json:
         _print_json(found.as_dict())
         return
-    own = path if (path / "run.json").is_file() else Path(f"report-{path.resolve().stem}")
-    page = write_report(found, out or own)
+    own = path if RunPaths(path).run_file.is_file() else Path(f"report-{path.resolve().stem}")
+    page = tandem.write_report(found, out or own)
     print(render_text(found, width=_console().width))
-    print(f"wrote {page}, and the same as report.md and report.json")
+    print(f"wrote {page}, and the same as {REPORT_MARKDOWN} and {REPORT_DATA}")
 
 
 @app.command()
@@ -326,7 +331,7 @@ def watch(
     once: Annotated[bool, typer.Option("--once", help="Print one picture and end.")] = False,
 ) -> None:
     """Watch a run while it trains, on any of its hosts."""
-    from tandem.monitor.watch import watch as watch_run
+    from tandem.monitor.watch.live import watch as watch_run
 
     watch_run(run, _console(stderr=False), once)
 
@@ -341,17 +346,17 @@ def evaluate(
     as_json: AsJson = False,
 ) -> None:
     """Measure a trained model: loss, perplexity, and BLEU with its signature."""
-    from tandem.monitor.console import evaluation_lines, literal, say
-    from tandem.monitor.stages import shown_stages
-    from tandem.train.evaluate import evaluate_run
-    from tandem.train.restore import choose_checkpoint
+    from tandem.monitor.console_view import evaluation_lines, literal, say
+    from tandem.monitor.stage_progress import progress_bars
+    from tandem.training.checkpoints.restore import choose_checkpoint
+    from tandem.training.evaluate import evaluate_run
 
     opened = _open_run(run, overrides)
     used = opened.corpus(corpus)
     chosen = choose_checkpoint(opened, checkpoint)
     if split not in (None, "dev", "test"):
         raise TandemError(f"--split {split}: choose dev or test")
-    with shown_stages(_console(stderr=True)) as progress:
+    with progress_bars(_console(stderr=True)) as progress:
         evaluated = evaluate_run(
             opened,
             corpus=used,
@@ -380,11 +385,7 @@ def translate(
     as_json: AsJson = False,
 ) -> None:
     """Translate text."""
-    from tandem.serve.translator import load_translator
-    from tandem.train.restore import choose_checkpoint
-
-    opened = _open_run(run, setting)
-    translator = load_translator(opened, choose_checkpoint(opened, checkpoint))
+    translator = tandem.Translator.load(run, checkpoint, setting or [])
     for sentences in [text] if text else _standard_input():
         for source, translation in zip(sentences, translator.translate(sentences), strict=True):
             answer = {"source": source, "translation": translation}
@@ -399,8 +400,8 @@ def average(
     as_json: AsJson = False,
 ) -> None:
     """Average the weights of several checkpoints into RUN/averaged."""
-    from tandem.train.average import average_run
-    from tandem.train.run import Run
+    from tandem.training.checkpoints.average import average_run
+    from tandem.training.run_directory import Run
 
     averaged = average_run(Run.open(run), last=last, best=best)
     steps = averaged.state["averaged_steps"]
@@ -416,7 +417,7 @@ def demo(
     as_json: AsJson = False,
 ) -> None:
     """Watch a small Transformer learn to translate a toy grammar, in about a minute."""
-    from tandem.demo import run_demo
+    from tandem.demo.run_demo import run_demo
 
     # As it was called, which may be a path into a virtual environment, so that the line it shows can be copied.
     program = sys.argv[0] if Path(sys.argv[0]).name == "tandem" else "python -m tandem"
@@ -432,9 +433,9 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Print the resolved settings, each with the sentence that explains it."""
-    from tandem.config import dump, load
+    from tandem.config import dump
 
-    config = load(preset, overrides or [])
+    config = tandem.Config.load(preset, overrides or [])
     print(config.model_dump_json(indent=2) if as_json else dump(config, explain=True), end="\n" if as_json else "")
 
 
@@ -446,21 +447,21 @@ def list_presets() -> None:
     print("\n".join(presets()))
 
 
-def _check_command(arguments: list[str]) -> None:
-    """Find here, and once, what every process would find wrong with its command line or settings."""
-    from tandem.config import load
+def _check_command(arguments: list[str]) -> dict[str, Any]:
+    """Find here, and once, what every process would find wrong with its command line or settings; its parameters."""
 
-    group = typer.main.get_group(app)
+    group = _command()
     context = group.make_context("tandem", list(arguments))
     name, command, rest = group.resolve_command(context, list(arguments))
     assert command is not None, "resolving fails otherwise"
     given = command.make_context(name, rest, parent=context).params
     if name == "train":
-        load(given["config"], given["overrides"] or [])
+        tandem.Config.load(given["config"], given["overrides"] or [])
+    return given
 
 
 def _open_run(directory: Path, overrides: list[str] | None) -> Run:
-    from tandem.train.run import Run
+    from tandem.training.run_directory import Run
 
     return Run.open(directory, overrides or [])
 
@@ -484,9 +485,9 @@ def _console(stderr: bool = False) -> Console:
     """Where people's lines go; of many processes only the first speaks."""
     from rich.console import Console
 
-    return Console(stderr=stderr, quiet=not place().leads)
+    return Console(stderr=stderr, quiet=not process_rank().is_leader)
 
 
 def _print_json(answer: dict[str, Any]) -> None:
-    if place().leads:
+    if process_rank().is_leader:
         print(json.dumps(answer, indent=2, ensure_ascii=False))

@@ -5,17 +5,18 @@ The sentence under each field is its documentation everywhere: `tandem config sh
 
 from __future__ import annotations
 
-import difflib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, PlainValidator, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainValidator, ValidationError
 
 from tandem.errors import TandemError
+from tandem.registry import EXCHANGES, MODELS, SCHEDULES, VIEWS, Registry
+from tandem.validation import Fault, Location, Model, close_match, dotted, faults_in, raise_faults
 
 PRESET_DIRECTORY = Path(__file__).parent / "presets"
 
@@ -28,6 +29,10 @@ def _count_or_auto(value: Any) -> Any:
 
 
 CountOrAuto = Annotated[int | Literal["auto"], PlainValidator(_count_or_auto)]
+
+
+def _exchange_kind(value: str) -> str:
+    return EXCHANGES.check_name(value, "auto")
 
 
 class Section(BaseModel):
@@ -58,7 +63,10 @@ class CorpusConfig(Section):
 
 
 class ModelConfig(Section):
-    """The shape of the Transformer."""
+    """The shape of the model."""
+
+    kind: Annotated[str, AfterValidator(MODELS.check_name)] = "transformer"
+    """What is trained: transformer, or a model of your own as module:object, which gets the settings below."""
 
     encoder_layers: int = Field(default=6, ge=1)
     """Layers that read the source."""
@@ -115,7 +123,7 @@ class OptimizerConfig(Section):
 class ScheduleConfig(Section):
     """How the learning rate moves; it is a function of the step alone."""
 
-    kind: Literal["noam", "inverse_sqrt", "cosine"] = "noam"
+    kind: Annotated[str, AfterValidator(SCHEDULES.check_name)] = "noam"
     """noam and inverse_sqrt rise, then fall with the root of the step; cosine falls to zero at max_steps."""
     scale: float = Field(default=2.0, gt=0)
     """For noam: factor on d_model^-0.5 * min(step^-0.5, step * warmup_steps^-1.5)."""
@@ -145,7 +153,7 @@ class TrainConfig(Section):
 class ExchangeConfig(Section):
     """How the work of several hosts is put together; inside a host it is always summed in full precision."""
 
-    kind: Literal["auto", "allreduce", "bf16", "int4", "powersgd", "diloco"] = "auto"
+    kind: Annotated[str, AfterValidator(_exchange_kind)] = "auto"
     """How gradients cross the network; auto measures link and compute, and takes the mildest that stays hidden."""
     powersgd_rank: int = Field(default=4, ge=1)
     """For powersgd: columns of the two factors that stand for a gradient matrix."""
@@ -203,6 +211,13 @@ class CheckpointConfig(Section):
     """Best checkpoints by dev BLEU kept, weights only."""
 
 
+class MonitorConfig(Section):
+    """Who is shown what happens; the journal and the console always are."""
+
+    views: list[Annotated[str, AfterValidator(VIEWS.check_name)]] = ["tensorboard"]
+    """Views of the run's records beside journal and console: tensorboard, or one of your own as module:Class."""
+
+
 class Config(Section):
     """Everything a run is made of."""
 
@@ -217,22 +232,34 @@ class Config(Section):
     search: SearchConfig = SearchConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
     checkpoint: CheckpointConfig = CheckpointConfig()
+    monitor: MonitorConfig = MonitorConfig()
+
+    @classmethod
+    def load(cls, source: str | None = None, overrides: Sequence[str] = ()) -> Config:
+        """Resolve a preset or a YAML file, or the defaults, with `key.path=value` overrides.
+
+        All faults are listed in one error.
+        """
+        if source is None:
+            return _validated(*_override({}, overrides), origin="command line")
+        tree = read_yaml(PRESET_DIRECTORY / f"{source}.yaml") if source in presets() else _read_file(source)
+        return _validated(*_override(tree, overrides), origin=source)
+
+    @classmethod
+    def load_saved(cls, path: Path, overrides: Sequence[str] = ()) -> Config:
+        """Read back the settings that a run saved: it was checked then that they agree with each other.
+
+        So they can be read where the run's plug-ins are not installed; overrides are checked again.
+        """
+        rules = contradictions if overrides else lambda config: iter(())
+        return _validated(*_override(read_yaml(path), overrides), origin=str(path), rules=rules)
+
+    def with_settings(self, section: str, **settings: object) -> Config:
+        """A copy in which some settings of one section are changed."""
+        return self.model_copy(update={section: getattr(self, section).model_copy(update=settings)})
 
 
 Tree = dict[str, Any]
-
-
-@dataclass(frozen=True)
-class Fault:
-    """Something wrong with one setting, and what to do about it."""
-
-    key: str
-    message: str
-    other_key: str | None = None
-    """The setting it contradicts."""
-
-    def __str__(self) -> str:
-        return f"{self.key}: {self.message}"
 
 
 @dataclass(frozen=True)
@@ -278,22 +305,6 @@ def presets() -> list[str]:
     return sorted(path.stem for path in PRESET_DIRECTORY.glob("*.yaml"))
 
 
-def load(source: str, overrides: Sequence[str] = ()) -> Config:
-    """Resolve a preset or a YAML file with `key.path=value` overrides; all faults are listed at once."""
-    tree = read_yaml(PRESET_DIRECTORY / f"{source}.yaml") if source in presets() else _read_file(source)
-    return _validated(*_override(tree, overrides), origin=source)
-
-
-def load_overrides(overrides: Sequence[str]) -> Config:
-    """The defaults with `key.path=value` overrides."""
-    return _validated(*_override({}, overrides), origin="command line")
-
-
-def load_saved(path: Path, overrides: Sequence[str] = ()) -> Config:
-    """Read back the settings that a run saved."""
-    return _validated(*_override(read_yaml(path), overrides), origin=str(path))
-
-
 def read_yaml(path: Path) -> Tree:
     """The settings in a YAML file; an empty one has none."""
     try:
@@ -336,24 +347,43 @@ def differences(old: Config, new: Config) -> list[Difference]:
 
 def contradictions(config: Config) -> Iterator[Fault]:
     """Settings that are fine each by itself and wrong together."""
-    model, schedule = config.model, config.schedule
-    if model.d_model % model.heads:
+    model = config.model
+    if model.kind == "transformer" and model.d_model % model.heads:
         message = f"{model.heads} heads cannot share d_model={model.d_model}; choose a divisor of it"
         yield Fault("model.heads", message, "model.d_model")
-    if model.d_model % 2:
+    if model.kind == "transformer" and model.d_model % 2:
         yield Fault("model.d_model", f"{model.d_model} is odd, but sines and cosines share the width; make it even")
     if config.batch.tokens != "auto" and config.batch.tokens < model.max_length:
         message = f"{config.batch.tokens} cannot hold one sentence of model.max_length={model.max_length}"
         yield Fault("batch.tokens", f"{message}; raise the one or lower the other", "model.max_length")
-    if schedule.kind == "noam" and schedule.peak is not None:
-        message = "noam takes its height from schedule.scale; remove peak or choose another kind"
-        yield Fault("schedule.peak", message, "schedule.kind")
-    if schedule.kind != "noam" and schedule.peak is None:
-        message = f"{schedule.kind} needs the highest learning rate; set it, for example to 1e-3"
-        yield Fault("schedule.peak", message, "schedule.kind")
-    if config.train.precision == "float16" and config.exchange.kind in ("int4", "powersgd", "diloco"):
-        message = f"{config.exchange.kind} remembers gradients, whose unit float16's loss scale keeps changing"
+    faults = list(_missing_plug_ins(config))
+    yield from faults
+    missing = {fault.key for fault in faults}
+    kind = config.exchange.kind
+    known = kind != "auto" and "exchange.kind" not in missing
+    if config.train.precision == "float16" and known and EXCHANGES.get(kind).keeps_state:
+        message = f"{kind} remembers gradients, whose unit float16's loss scale keeps changing"
         yield Fault("exchange.kind", f"{message}; choose bf16, or train.precision=bfloat16", "train.precision")
+    if "schedule.kind" in missing:
+        return
+    yield from SCHEDULES.get(config.schedule.kind).check(config)
+
+
+def _missing_plug_ins(config: Config) -> Iterator[Fault]:
+    """Extensions from outside of the package that cannot be imported here."""
+    named: list[tuple[str, Registry[Any], str]] = [
+        ("model.kind", MODELS, config.model.kind),
+        ("schedule.kind", SCHEDULES, config.schedule.kind),
+        ("exchange.kind", EXCHANGES, config.exchange.kind),
+        *(("monitor.views", VIEWS, view) for view in config.monitor.views),
+    ]
+    for key, table, name in named:
+        # What comes with Tandem is there, and some of it takes seconds to import.
+        if name not in table.names and name != "auto":
+            try:
+                table.get(name)
+            except TandemError as error:
+                yield Fault(key, str(error))
 
 
 def _read_file(source: str) -> Tree:
@@ -396,42 +426,30 @@ def _override(tree: Tree, overrides: Sequence[str]) -> tuple[Tree, list[Fault]]:
     return tree, faults
 
 
-def _validated(tree: Tree, faults: list[Fault], origin: str) -> Config:
+def _validated(
+    tree: Tree, faults: list[Fault], origin: str, rules: Callable[[Config], Iterator[Fault]] = contradictions
+) -> Config:
     """The typed tree, or one error that lists every fault."""
     try:
         config = Config.model_validate(tree)
     except ValidationError as error:
-        problems = error.errors()
-        faults += [_fault(problem) for problem in problems]
+        faults += faults_in(error, Config, _hint)
         # What is left without the faulty settings may still contradict itself: say that in the same breath.
-        config = Config.model_validate(_without(tree, [problem["loc"] for problem in problems]))
+        config = Config.model_validate(_without(tree, [problem["loc"] for problem in error.errors()]))
     faulty = {fault.key for fault in faults}
-    faults += [fault for fault in contradictions(config) if not faulty & {fault.key, fault.other_key}]
-    if faults:
-        count = f"{len(faults)} fault{'s' if len(faults) > 1 else ''}"
-        raise TandemError("\n  ".join([f"{count} in the settings ({origin}):", *map(str, faults)]))
+    faults += [fault for fault in rules(config) if not faulty & {fault.key, fault.other_key}]
+    raise_faults(faults, "the settings", origin)
     return config
 
 
-def _fault(problem: Mapping[str, Any]) -> Fault:
-    section, *rest = (str(part) for part in problem["loc"])
-    key = ".".join([section, *rest[:1]])
-    if problem["type"] == "extra_forbidden":
-        return Fault(key, f"unknown; {_hint(key)}")
-    fields = type(getattr(Config(), section)).model_fields
-    about = f"; {fields[rest[0]].description}" if rest else "; write its settings below it, one a line"
-    message = problem["msg"].removeprefix("Value error, ").removeprefix("Input ")
-    return Fault(key, f"{message}, not {problem['input']!r}{about}")
-
-
-def _hint(key: str) -> str:
-    """What an unknown key may have been meant to be, or what there is in its place."""
-    section, _, name = key.rpartition(".")
+def _hint(location: Location, model: Model) -> str:
+    """What an unknown key may have been meant to be, in its own section or another, or what there is in its place."""
+    section, _, name = dotted(location).rpartition(".")
     known = {f"{section}.{key}": key for section, settings in Config() for key, _ in settings}
     for scope in (f"{section}.", ""):
         names = {full: short for full, short in known.items() if full.startswith(scope)}
-        if alike := difflib.get_close_matches(name, names.values(), n=1, cutoff=0.7):
-            return f"did you mean {next(full for full, short in names.items() if short == alike[0])}?"
+        if alike := close_match(name, [*names.values()]):
+            return f"did you mean {next(full for full, short in names.items() if short == alike)}?"
     there = [full for full in known if section and full.startswith(f"{section}.")] or list(Config.model_fields)
     return f"there is {', '.join(there)}"
 

@@ -5,5 +5,9 @@ class TandemError(Exception):
     """A fault the user can mend; the command line prints it in one line and exits with code 2."""
 
 
+class JoinError(TandemError):
+    """A fault found while the processes of a run were joining; whoever raises it says it, because others cannot."""
+
+
 class SaidElsewhereError(TandemError):
     """This process ends for a reason that another one tells; it only exits with code 2."""

@@ -13,10 +13,11 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from tandem.config import Config, CorpusConfig, load
-from tandem.corpus.demo import write
-from tandem.corpus.prepare import prepare
+from tandem.config import Config, CorpusConfig
+from tandem.corpus.prepare.pipeline import prepare
 from tandem.corpus.prepared import PreparedCorpus
+from tandem.corpus.text_files import CorpusTexts
+from tandem.demo import write_demo_text
 
 # Neither a busy machine nor chance may fail a test: time is measured in bench/.
 settings.register_profile("repeatable", deadline=None, derandomize=True)
@@ -45,7 +46,7 @@ TINY = (
 def demo_text(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A directory with train, dev and test text of the demo grammar, cut to a few sentences."""
     directory = tmp_path_factory.mktemp("text")
-    write(directory, pairs=400)
+    write_demo_text(directory, pairs=400)
     for path in [*directory.glob("dev.*"), *directory.glob("test.*")]:
         path.write_text("".join(path.read_text(encoding="utf-8").splitlines(keepends=True)[:20]), encoding="utf-8")
     return directory
@@ -56,9 +57,7 @@ def tiny_corpus(demo_text: Path, tmp_path_factory: pytest.TempPathFactory) -> Pr
     """The demo text, prepared."""
     files = {split: (demo_text / f"{split}.en", demo_text / f"{split}.de") for split in ("train", "dev", "test")}
     out = tmp_path_factory.mktemp("prepared") / "corpus"
-    return prepare(
-        train=[files["train"]], dev=files["dev"], test=files["test"], out=out, settings=CorpusConfig(vocab_size=600)
-    )
+    return prepare(CorpusTexts([files["train"]], files["dev"], files["test"]), out, CorpusConfig(vocab_size=600))
 
 
 @pytest.fixture
@@ -66,6 +65,6 @@ def tiny_config() -> Callable[..., Config]:
     """A config of a tiny model; takes overrides."""
 
     def make(*overrides: str) -> Config:
-        return load("demo", [*TINY, *overrides])
+        return Config.load("demo", [*TINY, *overrides])
 
     return make

@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from itertools import takewhile
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,8 @@ import pytest
 ROOT = Path(__file__).parent.parent
 # Would run this very test; CI runs it all the same.
 LEFT_OUT = ("make test",)
+# Prints the same on every machine, so that the README must show it to the letter.
+SAME_EVERYWHERE = ("tandem corpora", "tandem config show", "tandem doctor transformer-base --card", "tandem prepare")
 
 
 def console_blocks() -> list[list[str]]:
@@ -28,9 +31,10 @@ def commands() -> list[str]:
 
 
 def shown_after(prompt: str) -> list[str]:
-    """What the README prints below a command."""
-    block = next(block for block in console_blocks() if block[0] == f"$ {prompt}")
-    return block[1:]
+    """What the README prints below the command that begins so, up to the next one."""
+    block = next(block for block in console_blocks() if block[0].startswith(f"$ {prompt}"))
+    first = next(place for place, line in enumerate(block) if not line.endswith("\\"))
+    return list(takewhile(lambda line: not line.startswith("$ "), block[first + 1 :]))
 
 
 @pytest.mark.slow
@@ -61,6 +65,11 @@ def test_the_readmes_commands_work_in_order_and_print_what_it_shows(tmp_path: Pa
     for line in shown_after("make demo"):
         if re.match(r"(step|saved|finished|nrefs|[\d.]+ M|[\d,]+ pairs|Now one)", line):
             assert skeleton(line) in {skeleton(real) for real in demo.splitlines()}, line
+    for start in SAME_EVERYWHERE:
+        real = next(text for command, text in printed.items() if command.startswith(start)).splitlines()
+        assert [
+            line for line in shown_after(start) if line != "..." and line.rstrip() not in map(str.rstrip, real)
+        ] == []
 
 
 def skeleton(line: str) -> str:

@@ -1,1 +1,1 @@
-"""Many processes as one: who a process is, and how gradients cross between processes."""
+"""Distributed training: join the processes of a run, launch them on hosts, exchange gradients between them."""

@@ -1,4 +1,4 @@
-"""The device that this process computes on: which of the visible cards is its own, and what that card can do."""
+"""The device that this process computes on: which of the visible GPUs is its own, and what it can do."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from tandem.errors import TandemError
 
 
 @dataclass(frozen=True)
-class Card:
-    """An NVIDIA card that PyTorch can compute on."""
+class LocalGpu:
+    """An NVIDIA GPU of this host that PyTorch can compute on."""
 
     uuid: str
-    """As NVML and nvidia-smi write it; tells two cards of a host apart, however they are numbered."""
+    """As NVML and nvidia-smi write it; tells two GPUs of a host apart, however they are numbered."""
     name: str
     memory_bytes: int
     capability: tuple[int, int]
 
 
 def configure_device(device: torch.device, *, tf32: bool, deterministic: bool) -> None:
-    """Choose between speed and exactness for all that a GPU computes from here on; a processor has no such choice."""
+    """Set PyTorch's options for speed or exactness on a GPU; a processor has no such choice."""
     if device.type != "cuda":
         return
     torch.set_float32_matmul_precision("high" if tf32 else "highest")
@@ -47,8 +47,8 @@ def is_out_of_memory(error: RuntimeError) -> bool:
 
 
 @contextmanager
-def memory_explained(remedy: str) -> Iterator[None]:
-    """Turn a GPU's full memory into a sentence that ends with what to do about it."""
+def explain_out_of_memory(remedy: str) -> Iterator[None]:
+    """Turn an out-of-memory error of a GPU into a sentence that ends with the remedy."""
     try:
         yield
     except RuntimeError as error:
@@ -59,51 +59,45 @@ def memory_explained(remedy: str) -> Iterator[None]:
         raise TandemError(f"{facts}; {remedy}") from error
 
 
-def visible_cards() -> list[Card]:
-    """The cards that this process may use, as CUDA_VISIBLE_DEVICES and the launcher left them."""
-    if not torch.cuda.is_available():
-        return []
-    return [card_at(number) for number in range(torch.cuda.device_count())]
+def gpu_count() -> int:
+    """The number of GPUs that this process may use, as CUDA_VISIBLE_DEVICES and the launcher left them."""
+    return torch.cuda.device_count() if torch.cuda.is_available() else 0
 
 
-def card_at(number: int) -> Card:
-    """A visible card by its number."""
-    found = torch.cuda.get_device_properties(number)
-    return Card(f"GPU-{found.uuid}", found.name, found.total_memory, (found.major, found.minor))
+def local_device(local_rank: int) -> torch.device:
+    """The device that this process computes on; one without a GPU of its own is turned away at the roll call.
 
-
-def own_card(local_rank: int, visible: int) -> int | None:
-    """The number of the visible card that is this process's own; None if there is none left for it.
-
-    A launcher may show every process one card of its own, as Slurm does with --gpus-per-task=1; otherwise all see the
-    cards of the host, and take them in the order of their local ranks.
+    A launcher may show every process one GPU of its own, as Slurm does with --gpus-per-task=1; otherwise all see those
+    of the host, and take them in the order of their local ranks.
     """
-    if visible == 1:
-        return 0
-    return local_rank if local_rank < visible else None
-
-
-def device_of(local_rank: int) -> torch.device:
-    """Where this process computes; a process without a card of its own is turned away at the roll call."""
-    visible = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    number = own_card(local_rank, visible)
-    if number is None:
+    visible = gpu_count()
+    index = 0 if visible == 1 else local_rank
+    if index >= visible:
         return torch.device("cpu")
-    device = torch.device("cuda", number)
+    device = torch.device("cuda", index)
     torch.cuda.set_device(device)
     return device
 
 
 def best_precision(device: torch.device) -> str:
-    """The number format in which a device multiplies fastest without being asked to emulate anything."""
-    card = card_of(device)
-    if card is not None:
-        return native_precision(card.capability)
+    """The number format in which a device multiplies fastest without emulation."""
+    if (gpu := gpu_of(device)) is not None:
+        return native_precision(gpu.capability)
     # A processor without such instructions takes a hundred times as long in bfloat16 as in float32.
     bfloat16 = any(there for name, there in torch.cpu.get_capabilities().items() if "bf16" in name)
     return "bfloat16" if bfloat16 else "float32"
 
 
-def card_of(device: torch.device) -> Card | None:
-    """The card behind a device; None for a processor."""
-    return card_at(device.index) if device.type == "cuda" else None
+def gpu_of(device: torch.device) -> LocalGpu | None:
+    """The GPU behind a device; None for a processor."""
+    return _gpu(device.index) if device.type == "cuda" else None
+
+
+def visible_gpus() -> list[LocalGpu]:
+    """The GPUs that this process may use."""
+    return [_gpu(index) for index in range(gpu_count())]
+
+
+def _gpu(index: int) -> LocalGpu:
+    found = torch.cuda.get_device_properties(index)
+    return LocalGpu(f"GPU-{found.uuid}", found.name, found.total_memory, (found.major, found.minor))

@@ -1,28 +1,30 @@
-"""Who this process is among all processes of a run, and how they agree on small things."""
+"""The processes of a run: rank, hosts, process groups, and small collectives over gloo; `joined_world` joins them."""
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.distributed.distributed_c10d import PrefixStore, _set_pg_timeout
+from torch.distributed import PrefixStore, Store
 
-from tandem.cluster.devices import card_of, device_of, own_card, visible_cards
-from tandem.cluster.launchers import expected_hosts, place, rendezvous
-from tandem.cluster.network import Interface, host_identity, host_name, interface_named, interface_towards
-from tandem.cluster.rollcall import Deadline, Presence, call_roll, open_store, start_together
-from tandem.cluster.version import package_version
+from tandem.cluster.devices import gpu_count, gpu_of, local_device
+from tandem.cluster.join.launchers import ProcessRank, expected_hosts, process_rank, rendezvous
+from tandem.cluster.join.meeting_store import Deadline, open_store
+from tandem.cluster.join.roll_call import Member, call_roll, combined_fault, start_together
+from tandem.cluster.source_version import package_version
 from tandem.config import ClusterConfig
-from tandem.errors import SaidElsewhereError, TandemError
+from tandem.errors import JoinError, SaidElsewhereError, TandemError
+from tandem.monitor.network_interfaces import Interface, host_identity, host_name, interface_named, interface_towards
+from tandem.process_exit import ignore_sigterm
 
 T = TypeVar("T")
 # Longest wait for a peer in the middle of a run: it may be saving a large checkpoint to a slow disk.
@@ -33,9 +35,9 @@ POLL_SECONDS = 0.01
 
 @dataclass(frozen=True)
 class World:
-    """A process's place: its rank among `size` processes on some hosts, and the device it computes on.
+    """One process's view of all processes of a run: its rank, its device, the hosts, and messages between them.
 
-    Small messages are CPU tensors and go over gloo, also between cards: they wait for no kernel, and where a peer is
+    Small messages are CPU tensors and go over gloo, also between GPUs: they wait for no kernel, and where a peer is
     gone gloo says so at once, while NCCL's kernels wait.
     """
 
@@ -46,16 +48,16 @@ class World:
     """The ranks on each host; hosts in the order of their first ranks."""
     host_names: tuple[str, ...] = ("",)
     host_cards: tuple[str, ...] = ()
-    """The cards that the processes of this host compute on, by UUID."""
+    """UUIDs of the GPUs that the processes of this host compute on."""
     interface: Interface | None = None
-    """Where this process's messages to others pass."""
-    inside: dist.ProcessGroup | None = None
-    """The processes of this host, if there are several."""
-    between: dist.ProcessGroup | None = None
-    """The first process of every host, if there are several hosts and this is one of them."""
+    """The network interface that this process's messages to others pass."""
+    host_group: dist.ProcessGroup | None = None
+    """The process group of this host, if it has several processes."""
+    leaders_group: dist.ProcessGroup | None = None
+    """The process group of every host's first process, if there are several hosts and this is such a process."""
 
     @property
-    def leads(self) -> bool:
+    def is_leader(self) -> bool:
         """Whether this is the one process that writes what exists once in a run."""
         return not self.rank
 
@@ -69,100 +71,106 @@ class World:
         return next(number for number, ranks in enumerate(self.hosts) if rank in ranks)
 
     @property
-    def leads_host(self) -> bool:
+    def is_host_leader(self) -> bool:
         """Whether this is the one process that speaks for its host to the others."""
         return self.rank == self.hosts[self.host][0]
 
+    @property
+    def group(self) -> dist.ProcessGroup:
+        """The process group of all processes, if there are several."""
+        assert dist.group.WORLD is not None
+        return dist.group.WORLD
+
     def total(self, *numbers: float) -> list[float]:
         """Each number summed over all processes: one small message, the same answer everywhere."""
-        if self.size == 1:
-            return list(numbers)
-        packed = torch.tensor(numbers, dtype=torch.float64)
-        dist.all_reduce(packed)
-        return [float(number) for number in packed.tolist()]
+        return self._reduced(numbers, dist.ReduceOp.SUM)
 
-    def total_inside(self, *numbers: float) -> list[float]:
+    def total_in_host(self, *numbers: float) -> list[float]:
         """Each number summed over the processes of this host."""
-        if self.inside is None:
-            return list(numbers)
-        packed = torch.tensor(numbers, dtype=torch.float64)
-        dist.all_reduce(packed, group=self.inside)
-        return [float(number) for number in packed.tolist()]
+        return list(numbers) if self.host_group is None else self._reduced(numbers, dist.ReduceOp.SUM, self.host_group)
 
     def largest(self, number: float) -> float:
         """The largest of all processes' numbers."""
+        return self._reduced([number], dist.ReduceOp.MAX)[0]
+
+    def _reduced(
+        self, numbers: Sequence[float], operation: dist.ReduceOp.RedOpType, group: dist.ProcessGroup | None = None
+    ) -> list[float]:
         if self.size == 1:
-            return number
-        packed = torch.tensor(number, dtype=torch.float64)
-        dist.all_reduce(packed, dist.ReduceOp.MAX)
-        return float(packed)
+            return list(numbers)
+        packed = torch.tensor(numbers, dtype=torch.float64)
+        dist.all_reduce(packed, operation, group)
+        return [float(number) for number in packed.tolist()]
 
-    def sum_(self, tensor: Tensor) -> Tensor:
-        """Sum a tensor over all processes, in place."""
-        if self.size > 1:
-            dist.all_reduce(tensor)
-        return tensor
+    def any_rank(self, condition: bool) -> bool:
+        """True on all processes if it is true on any of them."""
+        return self.largest(condition) > 0
 
-    def meet(self) -> None:
+    def barrier(self) -> None:
         """Wait until all processes are here."""
         self.total(0.0)
 
-    def pass_on_inside(self, tensor: Tensor) -> None:
-        """Give the host's first process's tensor to the others on the host."""
-        if self.inside is not None:
-            dist.broadcast(tensor, self.hosts[self.host][0], group=self.inside)
+    def broadcast_in_host(self, tensor: Tensor) -> None:
+        """Overwrite a tensor with that of the host's first process."""
+        if self.host_group is not None:
+            dist.broadcast(tensor, self.hosts[self.host][0], group=self.host_group)
 
-    def agree(self, wish: bool) -> bool:
-        """True for all processes if it is true for any of them."""
-        return self.total(float(wish))[0] > 0
-
-    def together(self, action: Callable[[], T]) -> T:
-        """Do something that may fail on some process: then all of them fail, and none waits for ever."""
-        try:
-            result = action()
-        except TandemError:
-            self.agree(True)
-            raise
-        if self.agree(False):
-            raise SaidElsewhereError("another process has failed; its message says why")
-        return result
-
-    def refusal(self, message: str) -> TandemError:
-        """The error to raise for what all processes find alike: the first one tells the user, the others just end."""
-        return TandemError(message) if self.leads else SaidElsewhereError(message)
-
-    def told(self, message: bytes) -> bytes:
-        """The first process's message, on every process."""
-        if self.size == 1:
-            return message
-        length = torch.tensor(len(message))
-        dist.broadcast(length, 0)
-        content = torch.zeros(int(length), dtype=torch.uint8)
-        if self.leads:
-            content.copy_(torch.frombuffer(bytearray(message), dtype=torch.uint8))
-        dist.broadcast(content, 0)
-        return content.numpy().tobytes()
-
-    def from_each_host(self, message: bytes) -> list[bytes]:
-        """What the first process of each host says, in the order of hosts, on every process; it holds no zero bytes."""
+    def gather_bytes(self, message: bytes) -> list[bytes]:
+        """Every process's message, by rank, on every process."""
         if self.size == 1:
             return [message]
-        longest = int(self.largest(len(message)))
-        # Everybody adds its own line to the others' zeros.
-        table = torch.zeros(len(self.hosts), longest, dtype=torch.uint8)
-        if self.leads_host:
-            table[self.host, : len(message)] = torch.frombuffer(bytearray(message), dtype=torch.uint8)
-        return [line.tobytes().rstrip(b"\0") for line in self.sum_(table).numpy()]
+        lengths = [torch.zeros(1, dtype=torch.int64) for _ in range(self.size)]
+        dist.all_gather(lengths, torch.tensor([len(message)]))
+        longest = int(max(lengths))
+        if not longest:
+            return [b""] * self.size
+        # gloo gathers tensors of one size.
+        padded = message.ljust(longest, b"\0")
+        contents = [torch.zeros(longest, dtype=torch.uint8) for _ in range(self.size)]
+        dist.all_gather(contents, torch.frombuffer(bytearray(padded), dtype=torch.uint8))
+        return [content.numpy().tobytes()[: int(length)] for content, length in zip(contents, lengths, strict=True)]
+
+    def broadcast_bytes(self, message: bytes) -> bytes:
+        """The first process's message, on every process; small ones only, because it is gathered."""
+        return self.gather_bytes(message if self.is_leader else b"")[0]
+
+    def together(self, action: Callable[[], T]) -> T:
+        """Run an action that may fail on some processes: then all of them fail at once, and the first says why."""
+        if self.size == 1:
+            return action()
+        result, failure = None, None
+        try:
+            result = action()
+        except Exception as error:
+            failure = error
+        faults = self.gather_bytes(b"" if failure is None else _in_words(failure).encode())
+        if not any(faults):
+            return cast(T, result)
+        ignore_sigterm()
+        if failure is not None and not isinstance(failure, TandemError | OSError):
+            # A fault of the program's: the traceback belongs to this process.
+            raise failure
+        said = [(rank, self.host_names[self.host_of(rank)], fault.decode()) for rank, fault in enumerate(faults)]
+        raise self.shared_error(combined_fault(said)) from failure
+
+    def shared_error(self, message: str) -> TandemError:
+        """The error to raise for what all processes find alike: the first one tells the user, the others just end."""
+        return TandemError(message) if self.is_leader else SaidElsewhereError(message)
 
     def check_same(self, what: str, value: str) -> None:
-        """Insist that all processes hold the same value; those on other hosts that do not are named."""
-        differs = self.told(value.encode()) != value.encode()
-        votes = torch.zeros(len(self.hosts))
-        votes[self.host] = differs
-        if not self.sum_(votes).any():
-            return
-        other = ", ".join(name for name, vote in zip(self.host_names, votes.tolist(), strict=True) if vote)
-        raise self.refusal(f"{what} on {other} is not the one on {self.host_names[0]}; put the same on all hosts")
+        """Insist that all processes hold the same value; the hosts that do not are named."""
+        values = self.gather_bytes(value.encode())
+        differing = {self.host_of(rank) for rank, other in enumerate(values) if other != values[0]}
+        if differing:
+            others = ", ".join(self.host_names[host] for host in sorted(differing))
+            raise self.shared_error(
+                f"{what} on {others} is not the one on {self.host_names[0]}; put the same on all hosts"
+            )
+
+
+def _in_words(error: Exception) -> str:
+    known = isinstance(error, TandemError | OSError) and str(error)
+    return str(error) if known else f"{type(error).__name__}: {error}"
 
 
 def is_lost_peer(error: RuntimeError) -> bool:
@@ -175,15 +183,15 @@ def is_lost_peer(error: RuntimeError) -> bool:
 def joined_world(settings: ClusterConfig | None = None) -> Iterator[World]:
     """Join the processes that were started together, or stand alone.
 
-    The groups are never taken down, because that can abort the process: it leaves through `ending.end_process`.
+    The process groups are never destroyed, because that can abort the process: it leaves through `end_process`.
     """
-    rank, size, local_rank = place()
-    device = device_of(local_rank)
-    if size == 1:
-        card = card_of(device)
-        yield World(rank, size, device, host_names=(host_name(),), host_cards=() if card is None else (card.uuid,))
+    mine = process_rank()
+    device = local_device(mine.local_rank)
+    if mine.size == 1:
+        gpu = gpu_of(device)
+        yield World(0, 1, device, host_names=(host_name(),), host_cards=() if gpu is None else (gpu.uuid,))
         return
-    world = _join(settings or ClusterConfig(), device)
+    world = _join(settings or ClusterConfig(), mine, device)
     try:
         yield world
     except RuntimeError as error:
@@ -194,116 +202,100 @@ def joined_world(settings: ClusterConfig | None = None) -> Iterator[World]:
         ) from error
 
 
-def _join(settings: ClusterConfig, device: torch.device) -> World:
-    """Meet the others, choose the interface, connect."""
-    meeting, mine, deadline = rendezvous(), place(), Deadline(settings.join_seconds)
-    store, address = open_store(meeting, mine, deadline)
-    cards = visible_cards()
-    own = own_card(mine.local_rank, len(cards))
-    me = Presence(
+def _join(settings: ClusterConfig, mine: ProcessRank, device: torch.device) -> World:
+    """Meet the others at the roll call, choose the interface, connect."""
+    deadline = Deadline(settings.join_seconds)
+    store, address = open_store(rendezvous(), mine, deadline)
+    gpu = gpu_of(device)
+    me = Member(
         mine.rank,
         host_name(),
         host_identity(),
         interface_towards(address).address,
         package_version(),
-        visible_cards=len(cards),
-        card=None if own is None else cards[own].uuid,
+        visible_gpus=gpu_count(),
+        gpu=None if gpu is None else gpu.uuid,
     )
     roll = call_roll(store, me, mine.size, deadline, expected_hosts())
-    interface, fault = _choose_interface(settings, me, roll, address)
-    start_together(store, mine.rank, mine.size, fault, deadline)
-    assert interface is not None
+    interface = start_together(store, roll, me.rank, deadline, lambda: _choose_interface(settings, me, roll, address))
+    try:
+        _connect(PrefixStore("group", store), mine, interface, device, deadline)
+    except RuntimeError as error:
+        raise JoinError(
+            f"{me.host} met the others but cannot exchange messages over {interface.name} ({interface.address}): "
+            "a process has ended, a firewall is between, or another cluster.interface is needed"
+        ) from error
+    world = _world_of(roll, mine, device, interface)
+    world.group.set_timeout(PEER_TIMEOUT)
+    # Groups are made at the store, which ends with the process that serves it: nobody leaves before all have theirs.
+    world.barrier()
+    return world
+
+
+def _choose_interface(settings: ClusterConfig, me: Member, roll: Sequence[Member], meeting: str) -> Interface:
+    """The interface that the user names, or the one on the route to the other hosts."""
+    # Seen from the store's own host its name may stand for the loopback: that address is of no use to others.
+    outside = [member for member in roll if member.identity != me.identity and not Interface("", member.address).local]
+    if chosen := settings.interface or os.environ.get("GLOO_SOCKET_IFNAME"):
+        interface = interface_named(chosen)
+    else:
+        interface = interface_towards(outside[0].address if outside else meeting)
+    if outside and interface.local:
+        raise TandemError(
+            f"cluster.interface: {interface.name} of {me.host} leads to no other host; leave it empty, or name one "
+            f"that reaches {outside[0].host}"
+        )
+    return interface
+
+
+def _connect(store: Store, mine: ProcessRank, interface: Interface, device: torch.device, deadline: Deadline) -> None:
+    """Make the process group over an interface, and exchange first messages, which show whether connections stand."""
     os.environ["GLOO_SOCKET_IFNAME"] = interface.name
     # NCCL takes names for beginnings of names, unless told otherwise; what the user has set there stays.
     os.environ.setdefault("NCCL_SOCKET_IFNAME", f"={interface.name}")
     # NCCL's watchdog is to give up a broken communicator and leave the process alone: the next small message over gloo
     # fails at once, and what happened is said and written down. (By default it aborts the process.)
     os.environ.setdefault("TORCH_NCCL_ASYNC_ERROR_HANDLING", "2")
-    try:
-        dist.init_process_group(
-            "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo",
-            store=PrefixStore("group", store),
-            rank=mine.rank,
-            world_size=mine.size,
-            timeout=timedelta(seconds=settings.join_seconds),
-        )
-        _check_messages(device, deadline)
-    except RuntimeError as error:
-        raise TandemError(
-            f"{me.host} met the others but cannot exchange messages over {interface.name} ({interface.address}): "
-            "a process has ended, a firewall is between, or another cluster.interface is needed"
-        ) from error
-    _set_pg_timeout(PEER_TIMEOUT, dist.group.WORLD)
-    world = _placed_on_hosts(World(mine.rank, mine.size, device, interface=interface), roll)
-    # Groups are made at the table of the roll call, which ends with the process that keeps it: nobody leaves before all
-    # have theirs.
-    world.meet()
-    return world
-
-
-def _check_messages(device: torch.device, deadline: Deadline) -> None:
-    """Exchange first messages, which show whether connections stand, while the time limit is still that of joining."""
+    dist.init_process_group(
+        "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo",
+        store=store,
+        rank=mine.rank,
+        world_size=mine.size,
+        timeout=timedelta(seconds=deadline.seconds),
+    )
     dist.all_reduce(torch.zeros(1))
-    if device.type != "cuda":
-        return
-    message = torch.zeros(1, device=device)
-    # NCCL connects within the first call, which may hang; over NCCL a call returns before anything has travelled, and
-    # waiting for the device may hang, too. So a thread makes the call, and the message is asked after.
-    thread = ThreadPoolExecutor(1, initializer=torch.cuda.set_device, initargs=(device,))
-    call = thread.submit(dist.all_reduce, message, async_op=True)
-    thread.shutdown(wait=False)
-    while not (call.done() and call.result().is_completed()):
-        if not deadline.left:
-            raise RuntimeError("NCCL's first message did not arrive")
-        time.sleep(POLL_SECONDS)
+    if device.type == "cuda":
+        message = torch.zeros(1, device=device)
+        # NCCL connects within the first call, which may hang; over NCCL a call returns before anything has travelled,
+        # and waiting for the device may hang, too. So a thread makes the call, and the message is asked after.
+        thread = ThreadPoolExecutor(1, initializer=torch.cuda.set_device, initargs=(device,))
+        call = thread.submit(dist.all_reduce, message, async_op=True)
+        thread.shutdown(wait=False)
+        while not (call.done() and call.result().is_completed()):
+            if not deadline.left:
+                raise RuntimeError("NCCL's first message did not arrive")
+            time.sleep(POLL_SECONDS)
 
 
-def _choose_interface(
-    settings: ClusterConfig, me: Presence, roll: list[Presence], meeting: str
-) -> tuple[Interface | None, TandemError | None]:
-    """What the user says, or the interface on the route to the other hosts; or what is wrong with it."""
-    elsewhere = [presence for presence in roll if presence.identity != me.identity]
-    # Seen from the meeting place's own host its name may stand for the loopback: that address is of no use to others.
-    outside = [presence for presence in elsewhere if not Interface("", presence.address).local]
-    chosen = settings.interface or os.environ.get("GLOO_SOCKET_IFNAME")
-    try:
-        if chosen is not None:
-            interface = interface_named(chosen)
-        else:
-            interface = interface_towards(outside[0].address if outside else meeting)
-    except TandemError as error:
-        return None, error
-    if outside and interface.local:
-        return None, TandemError(
-            f"cluster.interface: {interface.name} of {me.host} leads to no other host; leave it empty, or name one "
-            f"that reaches {outside[0].host}"
-        )
-    return interface, None
-
-
-def _placed_on_hosts(world: World, roll: list[Presence]) -> World:
-    """The world with its hosts, and a group of processes for each level."""
+def _world_of(roll: Sequence[Member], mine: ProcessRank, device: torch.device, interface: Interface) -> World:
+    """The world of connected processes: its hosts, and a process group for each level."""
     ranks_by_host: dict[str, list[int]] = {}
-    for presence in roll:
-        ranks_by_host.setdefault(presence.identity, []).append(presence.rank)
-    hosts = tuple(map(tuple, ranks_by_host.values()))
-    inside = None
-    # Every process takes part in making every group, its own or not.
-    for ranks in hosts:
-        if len(ranks) > 1:
-            group = dist.new_group(list(ranks), timeout=PEER_TIMEOUT)
-            inside = group if world.rank in ranks else inside
-    here = next(ranks for ranks in hosts if world.rank in ranks)
+    for member in roll:
+        ranks_by_host.setdefault(member.identity, []).append(member.rank)
+    hosts = list(ranks_by_host.values())
     leaders = [ranks[0] for ranks in hosts]
-    between = dist.new_group(leaders, timeout=PEER_TIMEOUT) if len(hosts) > 1 else None
+    # Every process takes part in making every group, its own or not.
+    host_groups = [dist.new_group(ranks, timeout=PEER_TIMEOUT) if len(ranks) > 1 else None for ranks in hosts]
+    leaders_group = dist.new_group(leaders, timeout=PEER_TIMEOUT) if len(hosts) > 1 else None
+    here = next(number for number, ranks in enumerate(hosts) if mine.rank in ranks)
     return World(
-        world.rank,
-        world.size,
-        world.device,
-        hosts=hosts,
+        mine.rank,
+        mine.size,
+        device,
+        hosts=tuple(map(tuple, hosts)),
         host_names=tuple(roll[rank].host for rank in leaders),
-        host_cards=tuple(card for rank in here if (card := roll[rank].card) is not None),
-        interface=world.interface,
-        inside=inside,
-        between=between if world.rank in leaders else None,
+        host_cards=tuple(gpu for rank in hosts[here] if (gpu := roll[rank].gpu) is not None),
+        interface=interface,
+        host_group=host_groups[here],
+        leaders_group=leaders_group if mine.rank in leaders else None,
     )

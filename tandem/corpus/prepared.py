@@ -4,51 +4,51 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Self
 
 from pydantic import ValidationError
 
 from tandem.config import CorpusConfig, Section
-from tandem.corpus.shards import Pairs
+from tandem.corpus.shards import EncodedPairs
 from tandem.corpus.tokenizer import Tokenizer
 from tandem.errors import TandemError
+from tandem.layout import CORPUS_FILE, TOKENIZER_FILE
+
+if TYPE_CHECKING:
+    from tandem.corpus.prepare.dropped_examples import DroppedExample
 
 FORMAT = 2
-FACTS_FILE = "corpus.json"
-TOKENIZER_FILE = "tokenizer.model"
 TEXT_FILES = ("source.txt", "target.txt")
 
 _REMEDY = "copy the corpus again or make it with `tandem prepare`"
 
 
 class Amount(Section):
-    """How much text."""
+    """How much text, or how much of it in the form that training reads."""
 
     lines: int
-    """Sentences."""
     bytes: int
-    """Bytes of UTF-8, newlines included."""
+    """Bytes of UTF-8, newlines included; or of the token ids on the disk."""
     mb: float
-    """The bytes in units of 10^6."""
+
+    @classmethod
+    def of(cls, lines: int, size: int, **counts: int) -> Self:
+        return cls(lines=lines, bytes=size, mb=size / 1e6, **counts)
+
+
+class TextAmount(Amount):
+    """How much text."""
+
     words: int
     """Words, divided by blanks."""
 
-    @classmethod
-    def of(cls, lines: int, size: int, words: int) -> Amount:
-        return cls(lines=lines, bytes=size, mb=size / 1e6, words=words)
 
+class EncodedAmount(Amount):
+    """How much encoded text."""
 
-class EncodedAmount(Section):
-    """How much text in the form that training reads."""
-
-    lines: int
-    """Sentences."""
-    bytes: int
-    """Bytes of the ids on the disk."""
-    mb: float
-    """The bytes in units of 10^6."""
     tokens: int
     """Pieces of the vocabulary, without BOS, EOS and padding."""
 
@@ -64,20 +64,16 @@ class InputFacts(Section):
     sha256: str
     """Checksum of the file, packed if it was."""
     lines: int
-    """Lines of text in it."""
 
 
 class SideFacts(Section):
     """One language of one split, stage by stage."""
 
     inputs: list[InputFacts]
-    """The files it came from."""
-    raw: Amount
-    """Text in those files, unpacked."""
-    cleaned: Amount
+    raw: TextAmount
+    cleaned: TextAmount
     """Text kept: after cleaning for train, all lines for dev and test."""
     encoded: EncodedAmount
-    """What was kept, as token ids."""
 
 
 class SplitFacts(Section):
@@ -86,11 +82,9 @@ class SplitFacts(Section):
     dropped: dict[str, int]
     """Pairs dropped by each cleaning rule; dev and test are never cleaned."""
     in_train: int
-    """Of dev and test, pairs that stand in the training text too: what they measure is partly memory."""
+    """Pairs of dev or test that stand in the training text too: what they measure is partly memory."""
     source: SideFacts
-    """The language translated from."""
     target: SideFacts
-    """The language translated into."""
 
 
 class VocabularyFacts(Section):
@@ -106,9 +100,7 @@ class FileFacts(Section):
     """A file of the prepared corpus."""
 
     bytes: int
-    """Its size."""
     sha256: str
-    """Its checksum."""
 
 
 class CorpusFacts(Section):
@@ -117,17 +109,11 @@ class CorpusFacts(Section):
     format: int
     """Version of the layout of a prepared corpus."""
     tandem: str
-    """Version of Tandem that made it."""
     source_language: str
-    """Language translated from."""
     target_language: str
-    """Language translated into."""
     settings: CorpusConfig
-    """Settings it was made with."""
     vocabulary: VocabularyFacts
-    """Size of the vocabulary."""
     splits: dict[str, SplitFacts]
-    """Lines, MB, words and tokens of each split."""
     origin: str | None
     """The corpus of the catalog, or the file describing one, that the text came from; empty for text given as files."""
     files: dict[str, FileFacts]
@@ -150,6 +136,8 @@ class PreparedCorpus:
     directory: Path
     facts: CorpusFacts
     tokenizer: Tokenizer
+    dropped_examples: Mapping[str, Sequence[DroppedExample]] = field(default_factory=dict)
+    """Pairs that each cleaning rule dropped, if `prepare` was asked for examples; they are not stored."""
 
     @classmethod
     def open(cls, directory: Path) -> PreparedCorpus:
@@ -160,32 +148,34 @@ class PreparedCorpus:
             if not path.is_file():
                 raise TandemError(f"{path}: a file of the corpus is missing; {_REMEDY}")
             if (size := path.stat().st_size) != expected.bytes:
-                raise TandemError(f"{path}: {size} bytes, but {FACTS_FILE} says {expected.bytes}; {_REMEDY}")
+                raise TandemError(f"{path}: {size} bytes, but {CORPUS_FILE} says {expected.bytes}; {_REMEDY}")
         tokenizer = Tokenizer.load(directory / TOKENIZER_FILE)
         if tokenizer.vocab_size != facts.vocabulary.actual:
             raise TandemError(
-                f"{directory / TOKENIZER_FILE}: {tokenizer.vocab_size} pieces, but {FACTS_FILE} says "
+                f"{directory / TOKENIZER_FILE}: {tokenizer.vocab_size} pieces, but {CORPUS_FILE} says "
                 f"{facts.vocabulary.actual}; {_REMEDY}"
             )
         return cls(directory, facts, tokenizer)
 
     @property
     def digest(self) -> str:
-        """What two hosts compare to know that they train on the same corpus."""
+        """Checksum by which two hosts know that they train on the same corpus."""
         return self.facts.digest()
 
     def verify(self) -> None:
         """Compare the checksum of every file with corpus.json, which reads the whole corpus."""
         for name, expected in self.facts.files.items():
             if file_facts(self.directory / name) != expected:
-                raise TandemError(f"{self.directory / name}: its contents differ from {FACTS_FILE}; {_REMEDY}")
+                raise TandemError(f"{self.directory / name}: its contents differ from {CORPUS_FILE}; {_REMEDY}")
 
-    def pairs(self, split: str) -> Pairs:
+    def pairs(self, split: str) -> EncodedPairs:
         """The encoded sentence pairs of 'train', 'dev' or 'test'."""
         lines = self._facts_of(split).source.cleaned.lines
-        pairs = Pairs.open(self.directory / split)
+        pairs = EncodedPairs(self.directory / split)
         if len(pairs) != lines:
-            raise TandemError(f"{self.directory / split}: {len(pairs)} pairs, but {FACTS_FILE} says {lines}; {_REMEDY}")
+            raise TandemError(
+                f"{self.directory / split}: {len(pairs)} pairs, but {CORPUS_FILE} says {lines}; {_REMEDY}"
+            )
         return pairs
 
     def text(self, split: str) -> tuple[list[str], list[str]]:
@@ -207,7 +197,7 @@ class PreparedCorpus:
 
 def read_facts(directory: Path) -> CorpusFacts:
     """What corpus.json says, without a look at the other files."""
-    path = directory / FACTS_FILE
+    path = directory / CORPUS_FILE
     try:
         content: Any = json.loads(path.read_text(encoding="utf-8"))
         if not isinstance(content, dict):
@@ -219,7 +209,7 @@ def read_facts(directory: Path) -> CorpusFacts:
             )
         return CorpusFacts.model_validate_json(json.dumps(content))
     except (FileNotFoundError, NotADirectoryError):
-        what = f"not a prepared corpus (no {FACTS_FILE})" if directory.is_dir() else "no such directory"
+        what = f"not a prepared corpus (no {CORPUS_FILE})" if directory.is_dir() else "no such directory"
         raise TandemError(f"{directory}: {what}; make one with `tandem prepare --out {directory}`") from None
     except OSError as error:
         raise TandemError(f"{path}: cannot be read ({error.strerror}); check the file and its permissions") from None
@@ -232,7 +222,6 @@ def read_facts(directory: Path) -> CorpusFacts:
 
 
 def file_facts(path: Path) -> FileFacts:
-    """Size and checksum of a file."""
     with path.open("rb") as file:
         return FileFacts(bytes=path.stat().st_size, sha256=hashlib.file_digest(file, "sha256").hexdigest())
 
@@ -240,3 +229,35 @@ def file_facts(path: Path) -> FileFacts:
 def _read_lines(path: Path) -> list[str]:
     # Not splitlines(): only a newline ends a line, and every line has one.
     return path.read_bytes().decode("utf-8").split("\n")[:-1]
+
+
+def summary_lines(corpus: PreparedCorpus) -> Iterator[str]:
+    """A corpus for a person: lines, MB and tokens of each split and language, stage by stage, and what was dropped."""
+    facts = corpus.facts
+    origin = f", from {facts.origin}" if facts.origin else ""
+    yield f"{corpus.directory}: {facts.source_language} to {facts.target_language}{origin}"
+    yield from _table(corpus)
+    dropped = [f"{count:,} {rule.replace('_', ' ')}" for rule, count in facts.splits["train"].dropped.items() if count]
+    if dropped:
+        yield f"dropped from train: {', '.join(dropped)}"
+    for name, split in facts.splits.items():
+        if split.in_train:
+            yield f"{name}: {split.in_train:,} of {split.source.cleaned.lines:,} pairs also stand in train"
+    vocabulary = facts.vocabulary
+    more = f" (the text has no more to give: {vocabulary.requested:,} were asked for)"
+    yield f"vocabulary: {vocabulary.actual:,} pieces" + (more if vocabulary.actual < vocabulary.requested else "")
+
+
+def _table(corpus: PreparedCorpus) -> Iterator[str]:
+    facts = corpus.facts
+    rows = [["", "", "raw", "", "cleaned", "", "encoded"], ["", "lines", "MB", "lines", "MB", "tokens", "MB"]]
+    for name, split in facts.splits.items():
+        for language, side in ((facts.source_language, split.source), (facts.target_language, split.target)):
+            cells = [f"{name:5} {language}"]
+            cells += [f"{side.raw.lines:,}", f"{side.raw.mb:,.2f}", f"{side.cleaned.lines:,}"]
+            cells += [f"{side.cleaned.mb:,.2f}", f"{side.encoded.tokens:,}", f"{side.encoded.mb:,.2f}"]
+            rows.append(cells)
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        figures = (cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))
+        yield f"  {row[0]:{widths[0]}}  {'  '.join(figures)}"

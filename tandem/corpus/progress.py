@@ -1,12 +1,12 @@
-"""What long work on text tells whoever watches it."""
+"""Progress of long work on text, as a callback."""
 
 from __future__ import annotations
 
 from typing import Protocol
 
 
-class Progress(Protocol):
-    """Hears how far a stage is."""
+class ProgressCallback(Protocol):
+    """A callback that is told how far a stage is."""
 
     def __call__(self, stage: str, done: int, total: int | None, unit: str = "") -> None:
         """How much of a stage is done and how much there is (None: unknown); at its end done == total.
@@ -15,5 +15,5 @@ class Progress(Protocol):
         """
 
 
-def unwatched(stage: str, done: int, total: int | None, unit: str = "") -> None:
-    """Nobody watches."""
+def no_progress(stage: str, done: int, total: int | None, unit: str = "") -> None:
+    """A progress callback that does nothing."""

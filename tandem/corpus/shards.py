@@ -9,20 +9,18 @@ pairs in a row of that order have which source and which target length.
 from __future__ import annotations
 
 import os
-from array import array
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import count, islice
+from itertools import chain, count, islice
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tandem.corpus.arrays import write_array, write_header
 from tandem.errors import TandemError
-from tandem.files import whole_file
+from tandem.storage import whole_file
 
 Ids = Sequence[int]
 IntArray = NDArray[np.int64]
@@ -42,6 +40,32 @@ _HALF = 32
 _LOWER = (1 << _HALF) - 1
 
 
+def write_array(path: Path, values: NDArray[Any]) -> None:
+    """Store an array as an .npy file, whole or not at all."""
+    with whole_file(path) as file:
+        _write_header(file, values.dtype, values.shape)
+        # Not by NumPy, whose error for a full disk does not say that the disk is full.
+        file.write(np.ascontiguousarray(values).data)
+
+
+def _write_header(file: BinaryIO, dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
+    description = np.lib.format.dtype_to_descr(dtype)
+    np.lib.format.write_array_header_1_0(file, {"descr": description, "fortran_order": False, "shape": shape})
+
+
+def map_array(path: Path) -> NDArray[Any]:
+    """Map an .npy file into memory, read-only, without keeping a file descriptor.
+
+    A large corpus has thousands of files, and Python's mmap, which NumPy uses, holds a descriptor for each; Arrow's
+    maps outlive the closing of the file.
+    """
+    import pyarrow as pa
+
+    header = np.lib.format.open_memmap(path, mode="r")
+    with pa.memory_map(str(path)) as file:
+        return np.ndarray(header.shape, header.dtype, file.read_buffer(), header.offset)
+
+
 @dataclass(frozen=True)
 class EncodedSide:
     """Some sentences of one language."""
@@ -50,6 +74,12 @@ class EncodedSide:
     """Piece numbers of all sentences end to end, uint16 or uint32."""
     lengths: NDArray[Any]
     """Pieces of each sentence, without BOS and EOS."""
+
+
+def encoded_side(sentences: Sequence[Ids], dtype: np.dtype[Any]) -> EncodedSide:
+    """Sentences that are lists of piece numbers, as arrays."""
+    lengths = np.fromiter(map(len, sentences), np.int64, len(sentences))
+    return EncodedSide(np.fromiter(chain.from_iterable(sentences), dtype, int(lengths.sum())), lengths)
 
 
 def id_dtype(vocab_size: int) -> np.dtype[Any]:
@@ -65,8 +95,8 @@ def write_shard(directory: Path, number: int, source: EncodedSide, target: Encod
         np.cumsum(side.lengths, out=offsets[1:])
         assert side.ids.dtype.kind == "u"
         assert offsets[-1] == len(side.ids)
-        write_array(_ids_path(directory, number, name), side.ids.astype(side.ids.dtype.newbyteorder("<"), copy=False))
-        write_array(_offsets_path(directory, number, name), offsets)
+        write_array(_shard_path(directory, number, name), side.ids.astype(side.ids.dtype.newbyteorder("<"), copy=False))
+        write_array(_shard_path(directory, number, f"{name}.offsets"), offsets)
 
 
 def write_order(directory: Path) -> None:
@@ -83,7 +113,7 @@ def write_order(directory: Path) -> None:
     keys = np.array(sorted(counted), np.int64)
     counts = np.array([counted[key] for key in keys.tolist()], np.int64)
     with whole_file(directory / ORDER_FILE) as file:
-        write_header(file, _ROWS, (int(counts.sum()),))
+        _write_header(file, _ROWS, (int(counts.sum()),))
         file.flush()
         _write_rows(file.fileno(), file.tell(), directory, shards, keys, np.cumsum(counts) - counts)
     write_array(directory / CELLS_FILE, np.stack([*_lengths_of(keys), counts], axis=1).astype(_CELLS))
@@ -120,7 +150,7 @@ def _keys(directory: Path, number: int) -> IntArray:
     Target length is the outer key; source length runs up under odd target lengths and down under even ones, so that
     neighbouring cells stay alike in both.
     """
-    source, target = (np.diff(_load(_offsets_path(directory, number, name), "i")) for name in SIDES)
+    source, target = (np.diff(_load(_shard_path(directory, number, f"{name}.offsets"), "i")) for name in SIDES)
     return (target << _HALF) | np.where(target % 2 == 1, source, _LOWER - source)
 
 
@@ -135,36 +165,26 @@ def write_pairs(
 ) -> None:
     """Write pairs of encoded sentences, in their order, holding one shard in memory at a time."""
     directory.mkdir(parents=True, exist_ok=True)
-    remaining = iter(pairs)
+    dtype, remaining = id_dtype(vocab_size), iter(pairs)
     for number in count():
-        source, target = _collected(islice(remaining, pairs_per_shard), id_dtype(vocab_size))
-        written = len(source.lengths)
-        if written or number == 0:  # a corpus without pairs is still one (empty) shard
-            write_shard(directory, number, source, target)
-        if written < pairs_per_shard:
+        some = list(islice(remaining, pairs_per_shard))
+        if some or number == 0:  # a corpus without pairs is still one (empty) shard
+            sources, targets = ([pair[side] for pair in some] for side in (0, 1))
+            write_shard(directory, number, encoded_side(sources, dtype), encoded_side(targets, dtype))
+        if len(some) < pairs_per_shard:
             break
     write_order(directory)
 
 
-def _collected(pairs: Iterator[tuple[Ids, Ids]], dtype: np.dtype[Any]) -> tuple[EncodedSide, EncodedSide]:
-    sides = [(array(dtype.char), array("q")) for _ in SIDES]
-    for pair in pairs:
-        for (ids, lengths), sentence in zip(sides, pair, strict=True):
-            ids.extend(sentence)
-            lengths.append(len(sentence))
-    source, target = (EncodedSide(np.asarray(ids, dtype), np.asarray(lengths, np.int64)) for ids, lengths in sides)
-    return source, target
-
-
-class _Side:
+class _ShardedSide:
     """One language of all shards."""
 
     def __init__(self, directory: Path, name: str, shards: int) -> None:
-        self._ids = [_load(_ids_path(directory, number, name), "u") for number in range(shards)]
-        self._offsets = [_load(_offsets_path(directory, number, name), "i") for number in range(shards)]
+        self._ids = [_load(_shard_path(directory, number, name), "u") for number in range(shards)]
+        self._offsets = [_load(_shard_path(directory, number, f"{name}.offsets"), "i") for number in range(shards)]
         for number, (ids, offsets) in enumerate(zip(self._ids, self._offsets, strict=True)):
             if not len(offsets) or offsets[0] != 0 or offsets[-1] != len(ids):
-                raise _damaged(_offsets_path(directory, number, name), "it does not fit its ids")
+                raise _damaged(_shard_path(directory, number, f"{name}.offsets"), "it does not fit its ids")
         self.pairs_in_shards = [len(offsets) - 1 for offsets in self._offsets]
         self.tokens = sum(map(len, self._ids))
 
@@ -177,28 +197,23 @@ class _Side:
         return EncodedSide(np.concatenate(found), np.fromiter(map(len, found), np.int64, len(found)))
 
 
-class Pairs:
+class EncodedPairs:
     """The encoded sentence pairs of one split; sentences are read-only views of the files."""
 
-    def __init__(self, directory: Path, source: _Side, target: _Side) -> None:
-        self._source, self._target = source, target
-        self._starts = np.cumsum([0, *source.pairs_in_shards])
+    def __init__(self, directory: Path) -> None:
+        """Map the shards of a directory without reading them."""
+        shards = _count_shards(directory)
+        if not shards:
+            raise TandemError(f"{directory}: no token shards here; make the corpus with `tandem prepare`")
+        self._source, self._target = (_ShardedSide(directory, name, shards) for name in SIDES)
+        if self._source.pairs_in_shards != self._target.pairs_in_shards:
+            raise _damaged(directory, "source and target differ in length")
+        self._starts = np.cumsum([0, *self._source.pairs_in_shards])
         self.order: NDArray[np.uint32] = _load(directory / ORDER_FILE, "u")
         """All pairs sorted by length, those of equal lengths as they come."""
         self.cells: IntArray = _load(directory / CELLS_FILE, "i", dimensions=2)
         """One row for each run of equal lengths in that order: source length, target length, pairs."""
         self._check_order(directory)
-
-    @classmethod
-    def open(cls, directory: Path) -> Pairs:
-        """Map the shards of a directory without reading them."""
-        shards = _count_shards(directory)
-        if not shards:
-            raise TandemError(f"{directory}: no token shards here; make the corpus with `tandem prepare`")
-        source, target = (_Side(directory, name, shards) for name in SIDES)
-        if source.pairs_in_shards != target.pairs_in_shards:
-            raise _damaged(directory, "source and target differ in length")
-        return cls(directory, source, target)
 
     def _check_order(self, directory: Path) -> None:
         """Refuse an order that is not of these shards, as far as can be told without reading them."""
@@ -207,21 +222,11 @@ class Pairs:
         if self.cells.shape[1] != _CELL_COLUMNS or (self.cells < _SMALLEST_CELL).any():
             raise _damaged(directory / CELLS_FILE, "it holds no lengths and counts")
         source, target, pairs = self.cells.T
-        if (pairs.sum(), source @ pairs, target @ pairs) != (len(self), self.source_tokens, self.target_tokens):
+        if (pairs.sum(), source @ pairs, target @ pairs) != (len(self), self._source.tokens, self._target.tokens):
             raise _damaged(directory / CELLS_FILE, "it counts other pairs or tokens than the shards hold")
 
     def __len__(self) -> int:
         return int(self._starts[-1])
-
-    @property
-    def source_tokens(self) -> int:
-        """Pieces of all source sentences together, without BOS and EOS."""
-        return self._source.tokens
-
-    @property
-    def target_tokens(self) -> int:
-        """Pieces of all target sentences together, without BOS and EOS."""
-        return self._target.tokens
 
     def source(self, index: int) -> NDArray[Any]:
         """Piece numbers of one source sentence, uint16 or uint32."""
@@ -251,19 +256,14 @@ def _count_shards(directory: Path) -> int:
     return len(list(directory.glob("*.source.npy")))
 
 
-def _ids_path(directory: Path, number: int, side: str) -> Path:
-    return directory / f"{number:05}.{side}.npy"
-
-
-def _offsets_path(directory: Path, number: int, side: str) -> Path:
-    return directory / f"{number:05}.{side}.offsets.npy"
+def _shard_path(directory: Path, number: int, array: str) -> Path:
+    return directory / f"{number:05}.{array}.npy"
 
 
 def _load(path: Path, kind: str, dimensions: int = 1) -> NDArray[Any]:
     try:
-        # asarray: a plain view of the map, because slicing the memmap class itself is several times slower.
-        loaded: NDArray[Any] = np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
-    except (OSError, ValueError, EOFError) as error:
+        loaded = map_array(path)
+    except (OSError, ValueError) as error:
         raise _damaged(path, str(error)) from error
     if loaded.ndim != dimensions or loaded.dtype.kind != kind:
         raise _damaged(path, f"it holds {loaded.ndim}-dimensional {loaded.dtype}")

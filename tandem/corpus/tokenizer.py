@@ -11,13 +11,15 @@ from pathlib import Path
 import numpy as np
 
 from tandem.errors import TandemError
-from tandem.files import write_whole
-
-PAD, UNK, BOS, EOS = 0, 1, 2, 3
+from tandem.storage import write_whole
+from tandem.vocabulary import BOS, EOS, PAD, UNK
 
 SPACE_MARK = "\u2581"
 """SentencePiece writes a space as this character inside pieces; in a text it is the one that comes back as a space."""
 
+# Sizes in common use: the smaller the corpus, the more often each piece must be seen to be learnt.
+_SMALL_VOCABULARY, _LARGE_VOCABULARY = 8_000, 32_000
+_LARGE_CORPUS = 1_000_000
 _UNSPOKEN = frozenset((PAD, BOS, EOS))
 
 
@@ -66,6 +68,11 @@ class Tokenizer:
         spoken = [[int(piece) for piece in sentence if piece not in _UNSPOKEN] for sentence in ids]
         decoded: list[str] = self._pieces.decode(spoken)
         return decoded
+
+
+def default_vocab_size(pairs: int) -> int:
+    """The size of the vocabulary where the settings leave it open."""
+    return _SMALL_VOCABULARY if pairs < _LARGE_CORPUS else _LARGE_VOCABULARY
 
 
 def train_tokenizer(words: Mapping[str, int], *, vocab_size: int, model_path: Path) -> Tokenizer:

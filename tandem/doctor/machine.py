@@ -14,16 +14,17 @@ import pynvml
 import torch
 from pydantic import TypeAdapter
 
-from tandem.cluster.network import host_name, link_speed
-from tandem.cluster.version import package_version
+from tandem.cluster.devices import visible_gpus
+from tandem.cluster.source_version import package_version
 from tandem.cluster.world import World
+from tandem.monitor.network_interfaces import host_name, link_speed
 
 PROCESSORS_FILE = Path("/proc/cpuinfo")
 
 
 @dataclass(frozen=True)
 class Gpu:
-    """A card that PyTorch can compute on."""
+    """A GPU that PyTorch can compute on."""
 
     name: str
     memory_bytes: int
@@ -31,22 +32,20 @@ class Gpu:
 
 @dataclass(frozen=True)
 class Machine:
-    """One host of those that would train."""
+    """A host that would train."""
 
     host: str
     processes: int
-    """Of this run, on this host."""
     processor: str
     cores: int
-    """Logical ones that this host's first process may use."""
+    """Logical cores that this host's first process may use."""
     threads: int
-    """That each process computes with."""
+    """Threads that each process computes with."""
     memory_bytes: int
     memory_free_bytes: int
     gpus: tuple[Gpu, ...]
     versions: str
     driver: str | None
-    """Of the GPUs."""
     disk: str
     """The directory that the run would be put in, or the nearest one above it that exists."""
     disk_free_bytes: int
@@ -59,13 +58,13 @@ class Machine:
 def every_machine(world: World, disk: Path) -> tuple[Machine, ...]:
     """All hosts, in their order; all processes take part."""
     form = TypeAdapter(Machine)
-    mine = form.dump_json(this_machine(world, disk)) if world.leads_host else b""
-    return tuple(form.validate_json(said) for said in world.from_each_host(mine))
+    mine = form.dump_json(_this_machine(world, disk)) if world.is_host_leader else b""
+    return tuple(form.validate_json(said) for said in filter(None, world.gather_bytes(mine)))
 
 
-def this_machine(world: World, disk: Path) -> Machine:
-    """This process's host."""
-    memory, directory = psutil.virtual_memory(), nearest_directory(disk)
+def _this_machine(world: World, disk: Path) -> Machine:
+    memory = psutil.virtual_memory()
+    directory = next(parent for parent in (disk.absolute(), *disk.absolute().parents) if parent.is_dir())
     interface = None if world.interface is None else world.interface.name
     return Machine(
         host=world.host_names[world.host] or host_name(),
@@ -75,7 +74,7 @@ def this_machine(world: World, disk: Path) -> Machine:
         threads=torch.get_num_threads(),
         memory_bytes=memory.total,
         memory_free_bytes=memory.available,
-        gpus=_gpus(),
+        gpus=tuple(Gpu(gpu.name, gpu.memory_bytes) for gpu in visible_gpus()),
         versions=f"{package_version()}, Python {platform.python_version()}",
         driver=driver_version(),
         disk=str(directory),
@@ -85,18 +84,8 @@ def this_machine(world: World, disk: Path) -> Machine:
     )
 
 
-def nearest_directory(path: Path) -> Path:
-    """The path, or the directory above it that is there already."""
-    return next(parent for parent in (path.absolute(), *path.absolute().parents) if parent.is_dir())
-
-
-def _gpus() -> tuple[Gpu, ...]:
-    properties = [torch.cuda.get_device_properties(number) for number in range(torch.cuda.device_count())]
-    return tuple(Gpu(card.name, card.total_memory) for card in properties)
-
-
 def driver_version() -> str | None:
-    """Of NVIDIA's driver; None without one."""
+    """Version of NVIDIA's driver; None without one."""
     with suppress(pynvml.NVMLError):
         pynvml.nvmlInit()
         try:
@@ -107,7 +96,7 @@ def driver_version() -> str | None:
 
 
 def _processor() -> str:
-    """Its name as people know it, where the system tells."""
+    """Name of the CPU's model, where the system tells."""
     with suppress(OSError):
         for line in PROCESSORS_FILE.read_text().splitlines():
             if line.startswith("model name"):

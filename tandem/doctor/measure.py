@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,19 +13,15 @@ from tempfile import TemporaryDirectory
 import numpy as np
 import torch
 
-from tandem.cluster.instants import finish
 from tandem.cluster.world import World
 from tandem.config import Config
 from tandem.corpus.prepared import PreparedCorpus
-from tandem.corpus.shards import Pairs, write_pairs
-from tandem.corpus.tokenizer import EOS
-from tandem.doctor.card_prediction import likely_vocabulary
-from tandem.train.batches import Batches
-from tandem.train.state import PRECISIONS
+from tandem.corpus.shards import EncodedPairs, write_pairs
+from tandem.doctor.card.prediction import likely_vocabulary
+from tandem.monitor.device_clock import synchronize
+from tandem.training.batches import Batches
+from tandem.vocabulary import EOS
 
-# Large enough that a multiplication is all arithmetic, small enough for a few of them in the time.
-MATRIX_WIDTH = {"cpu": 1024, "cuda": 8192}
-MATRIX_SECONDS = 0.5
 # Larger files than this many seconds of reading are read in part.
 READING_SECONDS, READ_AT_ONCE = 1.0, 1 << 20
 BATCHES_SECONDS = 0.5
@@ -41,34 +37,24 @@ class Reading:
     """How fast the corpus comes from the disk."""
 
     mb_per_second: float
-    """Of its shards, one after the other; the system was asked to forget them first."""
+    """Rate of reading shards one after the other, the system having been asked to forget them."""
     step_mb: float
     """What one step of all processes reads."""
     batches_per_second: float
-    """Shares of a step that this process can put together, if it does nothing else."""
+    """Shares of a step that one process can put together, if it does nothing else."""
 
 
 @dataclass(frozen=True)
 class Sentences:
     """What the steps are taken with: a corpus, or made-up pairs."""
 
-    pairs: Pairs
+    pairs: EncodedPairs
     vocabulary: int
     corpus: PreparedCorpus | None
-    """None: they are made up."""
+    """None if they are made up."""
 
     def batches(self, config: Config) -> Batches:
-        """The batches that the settings make of them."""
-        if self.corpus is not None:
-            return Batches.of_run(config, self.corpus)
-        assert config.batch.tokens != "auto", "batches are made from settled choices"
-        return Batches(
-            self.pairs,
-            tokens=config.batch.tokens,
-            micro_batches=config.batch.micro_batches,
-            max_length=config.model.max_length,
-            seed=config.train.seed,
-        )
+        return Batches.of_run(config, self.pairs)
 
 
 @contextmanager
@@ -81,7 +67,7 @@ def sentences(config: Config, corpus_directory: Path | None) -> Iterator[Sentenc
     vocabulary = likely_vocabulary(config, None)
     with TemporaryDirectory(prefix="tandem-doctor-") as directory:
         write_pairs(Path(directory), _made_up(config, vocabulary), vocab_size=vocabulary)
-        yield Sentences(Pairs.open(Path(directory)), vocabulary, None)
+        yield Sentences(EncodedPairs(Path(directory)), vocabulary, None)
 
 
 def _made_up(config: Config, vocabulary: int) -> Iterator[tuple[list[int], list[int]]]:
@@ -91,51 +77,51 @@ def _made_up(config: Config, vocabulary: int) -> Iterator[tuple[list[int], list[
     left = MADE_UP_STEPS * (batch.step_tokens if batch.tokens == "auto" else batch.tokens * batch.micro_batches)
     while left > 0:
         length = random.lognormal(np.log(MIDDLE_LENGTH), LENGTH_SPREAD)
-        pair = []
-        for wished in (length, length * random.normal(1, TARGET_SPREAD)):
-            pair.append(random.integers(EOS + 1, vocabulary, min(max(int(wished), 1), longest)).tolist())
-        left -= max(map(len, pair)) + 1
-        yield pair[0], pair[1]
+        source, target = (
+            random.integers(EOS + 1, vocabulary, min(max(int(wished), 1), longest)).tolist()
+            for wished in (length, length * random.normal(1, TARGET_SPREAD))
+        )
+        left -= max(len(source), len(target)) + 1
+        yield source, target
 
 
-def matrix_gflops(world: World, precision: str) -> float:
-    """Billions of multiplications and additions a second in square matrices, in the precision of the training."""
-    device, width = world.device, MATRIX_WIDTH[world.device.type]
-    left, right = (torch.randn(width, width, device=device, dtype=PRECISIONS[precision]) for _ in range(2))
+def matrix_flops(device: torch.device, dtype: torch.dtype, width: int, seconds: float = 0.0) -> float:
+    """Operations a second in products of square matrices, for so many seconds after one that warms up."""
+    left, right = (torch.randn(width, width, device=device, dtype=dtype) for _ in range(2))
     left @ right
-    finish(device)
-    count, start = 0, time.perf_counter()
-    while (taken := time.perf_counter() - start) < MATRIX_SECONDS:
+    synchronize(device)
+    count, taken, start = 0, 0.0, time.perf_counter()
+    while count == 0 or taken < seconds:
         left @ right
-        finish(device)
-        count += 1
-    return 2 * width**3 * count / taken / 1e9
+        synchronize(device)
+        count, taken = count + 1, time.perf_counter() - start
+    return 2 * width**3 * count / taken
 
 
 def reading_speed(corpus: PreparedCorpus, batches: Batches, world: World) -> Reading:
-    """Read the training shards from the start for a while, then put shares of steps together."""
-    size, seconds = 0, 0.0
-    for path in sorted((corpus.directory / "train").glob("*.npy")):
-        taken = _read_file(path, READING_SECONDS - seconds)
-        size, seconds = size + taken[0], seconds + taken[1]
-    bytes_a_pair = sum(path.stat().st_size for path in (corpus.directory / "train").glob("*.npy")) / len(batches.pairs)
+    """Read the training shards from the start for a while, then put shares of steps together; the slowest process."""
+    shards = sorted((corpus.directory / "train").glob("*.npy"))
+    bytes_a_pair = sum(path.stat().st_size for path in shards) / len(batches.pairs)
     pairs_a_step = sum(len(micro_batch.rows) for micro_batch in batches.at(1).micro_batches)
-    return Reading(size / seconds / 1e6, pairs_a_step * bytes_a_pair / 1e6, 1 / _batch_seconds(batches, world))
+    rate, seconds = -world.largest(-_bytes_per_second(shards)), world.largest(_batch_seconds(batches, world))
+    return Reading(rate / 1e6, pairs_a_step * bytes_a_pair / 1e6, 1 / seconds)
 
 
-def _read_file(path: Path, seconds: float) -> tuple[int, float]:
-    """Bytes read and seconds taken, the file having been dropped from memory where the system does that."""
-    with path.open("rb", buffering=0) as file:
-        if hasattr(os, "posix_fadvise"):
-            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-        size, start = 0, time.perf_counter()
-        while time.perf_counter() - start < seconds and (read := len(file.read(READ_AT_ONCE))):
-            size += read
-        return size, time.perf_counter() - start
+def _bytes_per_second(shards: Sequence[Path]) -> float:
+    """Rate of reading files that were dropped from memory, where the system does that."""
+    size, seconds = 0, 0.0
+    for path in shards:
+        with path.open("rb", buffering=0) as file:
+            if hasattr(os, "posix_fadvise"):
+                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+            start = time.perf_counter() - seconds
+            while seconds < READING_SECONDS and (read := len(file.read(READ_AT_ONCE))):
+                size, seconds = size + read, time.perf_counter() - start
+    return size / seconds
 
 
 def _batch_seconds(batches: Batches, world: World) -> float:
-    """To find and pad this process's share of a step."""
+    """Seconds for finding and padding this process's share of a step."""
     batches.at(1)
     step, start = 0, time.perf_counter()
     while (taken := time.perf_counter() - start) < BATCHES_SECONDS:

@@ -1,7 +1,6 @@
-"""Sentence pairs as the model takes them: ids padded to rectangles, and what the host knows of their lengths.
+"""Batches of sentence pairs: ids padded to rectangles, and where the labels are.
 
-A GPU works behind the host's back as long as nobody asks it a question. Where padding is, and how many labels there
-are, is known before the ids leave the host, so it is worked out there: no step waits for the device to tell.
+Whatever depends on lengths is worked out on the host, so that no step has to wait for a GPU to tell.
 
 Shapes: B sentences, S source positions, T target positions, N labels.
 """
@@ -15,14 +14,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tandem.corpus.tokenizer import PAD
+from tandem.vocabulary import PAD
 
 IntArray = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Sentence pairs on the device that works on them."""
+    """Sentence pairs on the device that computes."""
 
     source_BS: Tensor
     """Sources, each ended by EOS."""
@@ -31,9 +30,9 @@ class Batch:
     target_BT: Tensor
     """Targets as the decoder sees them: BOS first, without EOS."""
     labels_N: Tensor
-    """The token that each target position has to predict, sentence by sentence, without padding."""
+    """The tokens to predict, sentence by sentence, without padding."""
     places_N: Tensor
-    """Where these stand among all B x T positions."""
+    """Where these are among all B x T positions."""
 
 
 @dataclass(frozen=True)
@@ -47,10 +46,7 @@ class PackedBatch:
 
     @classmethod
     def pack(cls, source_BS: IntArray, target_BT: IntArray, *, pinned: bool = False) -> PackedBatch:
-        """Pack padded ids; targets still have both BOS and EOS.
-
-        Pinned memory is what a GPU fetches from by itself: without it the host waits for every copy.
-        """
+        """Pack padded ids; targets still have both BOS and EOS. Without pinned memory the host waits for every copy."""
         inputs_BT, labels_BT = target_BT[:, :-1], target_BT[:, 1:]
         places_N = np.flatnonzero(labels_BT != PAD)
         parts = (source_BS.ravel(), inputs_BT.ravel(), labels_BT.ravel()[places_N], places_N)

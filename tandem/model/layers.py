@@ -1,12 +1,11 @@
 """The pieces a Transformer is built from: dropout, attention and the feed-forward block.
 
-The CPU paths look odd because they were measured: at sentence lengths, bfloat16
-`scaled_dot_product_attention` is several times slower in its backward pass than three plain products,
-and `F.dropout` spends eight times as long drawing its mask as the byte mask below.
+The CPU paths are there because they were measured: at sentence lengths, the backward pass of bfloat16
+`scaled_dot_product_attention` is several times slower than three plain products, and `F.dropout` takes eight times as
+long to draw its mask as the byte mask below.
 
-Layers know nothing of mixed precision: they compute in the number format of their weights, and a half-precision
-training goes through a copy of the model in that format (`flat_weights.py`). `torch.autocast` would cast every
-weight at every use, and send every softmax through float32, a third slower over all.
+Layers compute in the number format of their weights; half-precision training goes through a copy of the model in that
+format (`flat_weights.py`). `torch.autocast`, which casts every weight at every use, was a third slower over all.
 
 Shapes: B batch, T target positions, S source positions, D model width, H heads, K width of a head.
 """

@@ -13,14 +13,13 @@ from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from tandem.model.batch import Batch
 from tandem.model.memory_estimate import LOSS_CHUNK_ROWS
-from tandem.model.transformer import Transformer
+from tandem.model.translation_model import TranslationModel
 
-# 512 rows of 8,000 bfloat16 logits are 8 MB: the chunk stays in the CPU's cache between its passes.
-# A GPU wants fewer, larger products; 4,096 rows of 32,000 logits are 262 MB, and so are their probabilities.
+# 512 rows of 8,000 bfloat16 logits are 8 MB and stay in a CPU's cache. A GPU wants fewer, larger products.
 CPU_CHUNK_ROWS = 512
 CUDA_CHUNK_ROWS = LOSS_CHUNK_ROWS
 # Keeps the logarithm finite where a probability underflows to zero.
@@ -28,10 +27,10 @@ SMALLEST_PROBABILITY = 1e-30
 
 
 class ChunkedCrossEntropy(torch.autograd.Function):
-    """Sums of the smoothed objective, scaled for backward and as it is, and of the negative log-likelihood.
+    """Sums of the smoothed objective, scaled and unscaled, and of the negative log-likelihood.
 
-    Backward goes through the scaled one: its gradient is formed with `factor`, which brings the sum down to a mean, and
-    with `loss_scale`, which lifts float16's small gradients over what that format rounds to zero.
+    Backward goes through the scaled one. `factor` makes a mean of the sum; `loss_scale` lifts gradients that float16
+    would round to zero.
     """
 
     @staticmethod
@@ -46,10 +45,12 @@ class ChunkedCrossEntropy(torch.autograd.Function):
         factor: float,
         loss_scale: Tensor | None,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        # Rows that only pad the vocabulary take part in the products and in nothing else.
+        # Rows that pad the vocabulary take part in the products alone.
         padding = slice(vocab_size, None) if vocab_size < len(weight_VD) else None
+        # Sums over thousands of tokens need float32, also where the weights are in half precision.
+        sum_dtype = torch.promote_types(weight_VD.dtype, torch.float32)
         grad_hidden_ND = torch.empty_like(hidden_ND)
-        grad_weight_VD = torch.zeros_like(weight_VD)
+        grad_weight_VD = torch.zeros_like(weight_VD, dtype=sum_dtype)
         logit_N1, probability_N1 = (hidden_ND.new_empty(len(labels_N), 1) for _ in range(2))
         if hidden_ND.dtype == torch.float16:
             # Half of a vocabulary's probabilities are too small for float16.
@@ -76,12 +77,12 @@ class ChunkedCrossEntropy(torch.autograd.Function):
             out = grad_hidden_ND[chunk]
             torch.addmm(out, grad_logits_CV, projection_VD, beta=0, alpha=on_the_way, out=out)
             grad_weight_VD.add_(grad_logits_CV.T @ hidden_CD, alpha=on_the_way)
-        ctx.save_for_backward(grad_hidden_ND, grad_weight_VD)
-        nll = -probability_N1.to(weight_VD.dtype).clamp_min(SMALLEST_PROBABILITY).log().sum()
+        ctx.save_for_backward(grad_hidden_ND, grad_weight_VD.to(weight_VD.dtype))
+        nll = -probability_N1.to(sum_dtype).clamp_min(SMALLEST_PROBABILITY).log().sum()
         # The loss against the uniform distribution is the likelihood's, with the mean of a row's logits in place of the
         # target's; their sum over all rows is one product of the sum of hidden states with the mean embedding.
-        mean_logits = hidden_ND.sum(0, dtype=weight_VD.dtype) @ weight_VD[:vocab_size].mean(0)
-        objective = torch.add(nll, logit_N1.sum(dtype=weight_VD.dtype) - mean_logits, alpha=smoothing)
+        mean_logits = hidden_ND.sum(0, dtype=sum_dtype) @ weight_VD[:vocab_size].mean(0, dtype=sum_dtype)
+        objective = torch.add(nll, logit_N1.sum(dtype=sum_dtype) - mean_logits, alpha=smoothing)
         ctx.mark_non_differentiable(objective, nll)
         return objective * (factor if scale is None else scale), objective, nll
 
@@ -98,47 +99,41 @@ def _chunks(rows: Tensor) -> Iterator[slice]:
 
 
 class LossSums(NamedTuple):
-    """What a micro-batch's loss adds up to, on the device."""
+    """Loss of a micro-batch, on the device."""
 
     scaled: Tensor
-    """The objective times the factors that gradients are wanted with: what backward goes through."""
+    """The objective times `factor` and `loss_scale`: what backward goes through."""
     objective: Tensor
     """Label-smoothed cross entropy, summed over target tokens."""
     nll: Tensor
     """Plain negative log-likelihood, summed over target tokens."""
 
 
-class TranslationLoss(nn.Module):
-    """The model together with its loss: what is trained."""
-
-    def __init__(self, model: Transformer, smoothing: float) -> None:
-        super().__init__()
-        self.model = model
-        self.smoothing = smoothing
-
-    def forward(self, batch: Batch, factor: float = 1.0, loss_scale: Tensor | None = None) -> LossSums:
-        """Sums over target tokens; `factor` and `loss_scale` multiply the gradients."""
-        sums = ChunkedCrossEntropy.apply(  # type: ignore[no-untyped-call]
-            hidden_states(self.model, batch),
-            self.model.output_weight(),
-            self.model.output_projection(),
-            batch.labels_N,
-            self.smoothing,
-            self.model.vocab_size,
-            factor,
-            loss_scale,
-        )
-        return LossSums(*sums)
+def translation_loss(
+    model: TranslationModel, batch: Batch, smoothing: float, factor: float = 1.0, loss_scale: Tensor | None = None
+) -> LossSums:
+    """Sums over target tokens; `factor` and `loss_scale` multiply the gradients."""
+    sums = ChunkedCrossEntropy.apply(  # type: ignore[no-untyped-call]
+        hidden_states(model, batch),
+        model.output_weight(),
+        model.output_projection(),
+        batch.labels_N,
+        smoothing,
+        model.vocab_size,
+        factor,
+        loss_scale,
+    )
+    return LossSums(*sums)
 
 
-def hidden_states(model: Transformer, batch: Batch) -> Tensor:
+def hidden_states(model: TranslationModel, batch: Batch) -> Tensor:
     """The decoder's last states (N, D) where there is something to predict."""
     hidden_BTD: Tensor = model(batch.source_BS, batch.target_BT, source_padded=batch.source_padded)
     return hidden_BTD.flatten(0, 1).index_select(0, batch.places_N)
 
 
 @torch.no_grad()
-def exact_nll(model: Transformer, batch: Batch) -> Tensor:
+def exact_nll(model: TranslationModel, batch: Batch) -> Tensor:
     """Sum of the negative log-likelihood in full precision: for evaluation."""
     hidden_ND = hidden_states(model, batch)
     total = hidden_ND.new_zeros((), dtype=torch.float32)

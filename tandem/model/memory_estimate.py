@@ -1,10 +1,9 @@
-"""Memory that one process needs on its GPU, by arithmetic: before a run, and before there is a card.
+"""GPU memory that training a Transformer needs, by arithmetic: before a run, and before there is a card.
 
-Every tensor of training that grows with the model or with the micro-batch is counted, each in the part that it belongs
-to. Where a choice is PyTorch's own the larger outcome is counted, so that the estimate errs on the safe side: both
-sides of a micro-batch are full, the attention's output is copied before its projection, the largest gradients in flight
-all live at the same time, and logits are as large as float16's. What the allocator loses between blocks is not counted:
-`USABLE_SHARE` leaves room for it.
+Every tensor that grows with the model or with the micro-batch is counted. Where a choice is PyTorch's own the larger
+outcome is counted: both sides of a micro-batch are full, the attention's output is copied before its projection, the
+largest gradients in flight all live at the same time, and logits are as large as float16's. `USABLE_SHARE` leaves room
+for what the allocator loses between blocks.
 
 Shapes: N positions on one side of a micro-batch, D model width, F inner width, H heads, V padded vocabulary.
 """
@@ -23,19 +22,18 @@ FLOAT32, HALF, INT64, MASK = 4, 2, 8, 1
 LOSS_CHUNK_ROWS = 4096
 # Matrix units work in tiles of eight; a vocabulary of any size is padded up to the next tile.
 VOCABULARY_TILE = 8
-# Gradients wait in their own tensors until a bucket of this many float32 values is full.
-BUCKET_VALUES = (25 << 20) // FLOAT32
-# A CUDA context with PyTorch's and NCCL's kernels: hundreds of MB by what nvidia-smi shows of idle processes, growing
-# with the card; we allow 600. cuBLAS' workspaces are 8.1 MiB, on Hopper 32 MiB (PyTorch's CublasHandlePool.cpp and
-# CUDABlas.cpp), for each of two libraries.
+# Gradients wait in their own tensors until a bucket of this many bytes is full, as DDP cuts them.
+BUCKET_BYTES = 25 << 20
+# A CUDA context with PyTorch's and NCCL's kernels is hundreds of MB on idle processes; we allow 600. cuBLAS' workspaces
+# are 8.1 MiB, on Hopper 32 MiB (PyTorch's CublasHandlePool.cpp and CUDABlas.cpp), for each of two libraries.
 CONTEXT_BYTES = 600 * 10**6 + 2 * (32 << 20)
 # The allocator rounds blocks up and cannot always join free ones; a tenth is what PyTorch's users leave for that.
 USABLE_SHARE = 0.9
 # Micro-batches are chosen in steps of this, so that a small change of the estimate does not change a run.
 TOKENS_STEP = 256
-# Far beyond every card: 2^22 tokens of the smallest model are gigabytes.
+# More than any card holds: 2^22 tokens of the smallest model are gigabytes.
 MOST_TOKENS = 1 << 22
-# More sentences at once no longer make a search faster: its products are large enough.
+# More sentences at once no longer make a search faster.
 MOST_SEARCH_SENTENCES = 512
 
 
@@ -44,9 +42,9 @@ class MemoryEstimate:
     """Bytes on the device of one process, by what they are for."""
 
     weights: int
-    """In float32."""
+    """All weights in float32."""
     working_copy: int
-    """The same in half precision, for the products; none if training is in float32."""
+    """All weights in half precision, for the products; none if training is in float32."""
     gradient: int
     """The flat float32 gradient that backward passes add to."""
     optimizer: int
@@ -66,7 +64,7 @@ class MemoryEstimate:
     logits: int
     """One chunk of the loss: logits, probabilities and their gradient, and the gradient of the output projection."""
     gradients_in_flight: int
-    """Of one bucket of weights with its concatenation, and of the embedding from source, target and their sum."""
+    """Gradients of one bucket of weights with their concatenation, and of the embedding: source, target and sum."""
     exchange_buffers: int
     """Vectors as long as the gradient that a strategy works with."""
     context: int
@@ -74,7 +72,7 @@ class MemoryEstimate:
 
     @property
     def activations(self) -> int:
-        """What a micro-batch keeps between forward and backward."""
+        """Bytes that a micro-batch keeps between forward and backward."""
         return self.linear_inputs + self.attention + self.norms + self.relus + self.dropout_masks
 
     @property
@@ -86,13 +84,17 @@ class MemoryEstimate:
         return {**asdict(self), "activations": self.activations, "total": self.total}
 
 
+def is_estimated(model: ModelConfig) -> bool:
+    """Whether this arithmetic is about the model's shape; how much memory another one needs shows when it is tried."""
+    return model.kind == "transformer"
+
+
 def estimate_memory(
     model: ModelConfig, vocab_size: int, tokens: int, precision: str, *, exchange_vectors: int = 0
 ) -> MemoryEstimate:
     """Bytes for training with micro-batches of so many tokens on either side.
 
-    `precision` is one of the settings' names; every one but float32 computes in two bytes. An exchange between hosts
-    other than a plain all-reduce works with one or more vectors as long as the gradient.
+    `exchange_vectors` is the number of vectors as long as the gradient that the exchange strategy works with.
     """
     size = value_bytes(precision)
     embedding = padded_vocabulary(vocab_size) * model.d_model
@@ -108,14 +110,14 @@ def estimate_memory(
         **_kept_for_backward(model, tokens, size),
         activation_gradients=2 * inner + 4 * width,
         logits=min(tokens, LOSS_CHUNK_ROWS) * padded_vocabulary(vocab_size) * logit + 2 * embedding * FLOAT32,
-        gradients_in_flight=2 * BUCKET_VALUES * size + 3 * embedding * FLOAT32,
+        gradients_in_flight=2 * (BUCKET_BYTES // FLOAT32) * size + 3 * embedding * FLOAT32,
         exchange_buffers=exchange_vectors * values * FLOAT32,
         context=CONTEXT_BYTES,
     )
 
 
 def _kept_for_backward(model: ModelConfig, tokens: int, size: int) -> dict[str, int]:
-    """The activations by kind; layers as in `tandem.model.transformer`."""
+    """Bytes of activations by kind; layers as in `tandem.model.transformer`."""
     width, inner = tokens * model.d_model, tokens * model.d_ff
     encoder, decoder = model.encoder_layers, model.decoder_layers
     layers, attentions = encoder + decoder, encoder + 2 * decoder
@@ -137,6 +139,8 @@ def _kept_for_backward(model: ModelConfig, tokens: int, size: int) -> dict[str, 
 
 def largest_tokens(config: Config, vocab_size: int, memory_bytes: int) -> int:
     """The largest micro-batch that fits in the usable share of a card's memory, in tokens; 0 if none does."""
+    if not is_estimated(config.model):
+        return MOST_TOKENS
 
     def needed(tokens: int) -> int:
         return estimate_memory(config.model, vocab_size, tokens, config.train.precision).total
@@ -157,7 +161,7 @@ def largest_search_batch(model: ModelConfig, vocab_size: int, beam: int, memory_
     source_keys_values = model.decoder_layers * 2 * length * width
     # While the source is encoded: a block's input and output, queries, keys and values, or the two inner tensors.
     encoding = length * (2 * width + max(3 * width, 2 * model.d_ff))
-    # As they are computed, in float32, and what the normaliser and the choice of the best work with.
+    # Logits in float32, and what the normaliser and the choice of the best work with.
     logits = 3 * beam * padded_vocabulary(vocab_size)
     # The hypotheses, twice: as they are, and as they grow by a token.
     ids = 2 * 2 * beam * length

@@ -13,19 +13,15 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from tandem.config import SearchConfig
-from tandem.corpus.tokenizer import BOS, EOS, PAD
-from tandem.model.layers import KeyValues
-from tandem.model.memory_estimate import largest_search_batch
-from tandem.model.transformer import Memory, Transformer
+from tandem.model.translation_model import SEARCH_SENTENCES, DecoderState, TranslationModel
+from tandem.vocabulary import BOS, EOS, PAD
 
 # A translation may be longer than its source, but not without end: the bound of the original recipe.
 EXTRA_LENGTH = 50
 IMPOSSIBLE = float("-inf")
-# After so many positions the host looks which sentences are done. A processor is spared work by looking at once; a GPU
-# loses more by waiting for the answer than by a few positions of sentences that are done.
+# Positions after which the host looks which sentences are done. To a GPU, waiting for the answer costs more than a few
+# positions of sentences that are done.
 LOOK_EVERY = {"cpu": 1, "cuda": 8}
-# More at once gain a processor nothing.
-CPU_SENTENCES = 64
 
 
 def length_limit(source_length: int, max_length: int) -> int:
@@ -34,7 +30,7 @@ def length_limit(source_length: int, max_length: int) -> int:
 
 
 def length_penalty(length: int, alpha: float) -> float:
-    """What a hypothesis' log-probability is divided by, so that longer ones have a chance."""
+    """What a hypothesis' log-probability is divided by, so that longer ones can win."""
     return float(((5 + length) / 6) ** alpha)
 
 
@@ -46,7 +42,7 @@ class Finished:
         self.tokens_BL = torch.full((sentences, limit), PAD, device=device)
 
     def offer(self, scores_BC: Tensor, tokens_BCL: Tensor, sentences_B: Tensor) -> None:
-        """Keep for each of these sentences the better of what there is and the best of C candidates."""
+        """Replace what there is of these sentences by the best of C candidates, where that is better."""
         scores_B, best_B = scores_BC.max(dim=1)
         length = tokens_BCL.shape[2]
         rows_B11 = best_B[:, None, None].expand(-1, 1, length)
@@ -60,28 +56,24 @@ class Finished:
 
 
 @torch.inference_mode()
-def beam_search(model: Transformer, sources: Sequence[Sequence[int]], beam: int, alpha: float) -> list[list[int]]:
-    """The best translation of each source, as ids without BOS and EOS; B shrinks as sentences are done.
-
-    Sources are on the host, without EOS: whatever depends on their lengths alone is worked out there.
-    """
-    batch, device = len(sources), model.positions.device
+def beam_search(model: TranslationModel, sources: Sequence[Sequence[int]], beam: int, alpha: float) -> list[list[int]]:
+    """The best translation of each source; ids without BOS and EOS. B shrinks as sentences are done."""
+    batch, device = len(sources), model.device
     # Each sentence has its own limit, or its translation would depend on what it happens to be batched with.
     limits = [length_limit(len(ids) + 1, model.config.max_length) for ids in sources]
     limits_B = torch.tensor(limits).to(device)
     largest_penalties_B = torch.tensor([length_penalty(limit, alpha) for limit in limits]).to(device)
-    memory = _encoded(model, sources)
-    pasts = [KeyValues() for _ in model.decoder]
+    state = _encoded(model, sources)
     projection_VD = model.output_projection()
     finished = Finished(batch, max(limits), device)
     sentences_B = torch.arange(batch, device=device)
     tokens_BRL = torch.full((batch, beam, 1), BOS, device=device)
-    # All but one hypothesis start as impossible, or the first step would choose R equal ones.
+    # All but one hypothesis start as impossible: the first step would choose R equal ones.
     alive_BR = torch.full((batch, beam), IMPOSSIBLE, device=device)
     alive_BR[:, 0] = 0
     look_every = LOOK_EVERY[device.type]
     for length in range(1, max(limits) + 1):
-        hidden_BRD = model.step(tokens_BRL[:, :, -1], length - 1, pasts, memory)
+        hidden_BRD = model.step(tokens_BRL[:, :, -1], length - 1, state)
         logits_BRV = F.linear(hidden_BRD, projection_VD)[:, :, : model.vocab_size].float()
         must_end_B = limits_B.index_select(0, sentences_B) <= length if length >= min(limits) else None
         candidates_BC, parent_BC, token_BC = best_continuations(logits_BRV, alive_BR, must_end_B)
@@ -104,26 +96,21 @@ def beam_search(model: Transformer, sources: Sequence[Sequence[int]], beam: int,
                 sentences_B, alive_BR, tokens_BRL, rows_BR = (
                     tensor.index_select(0, going_B) for tensor in (sentences_B, alive_BR, tokens_BRL, rows_BR)
                 )
-                memory = memory.select(going_B)
-        for past in pasts:
-            past.select(rows_BR.flatten())
+                state.select_sentences(going_B)
+        state.select_hypotheses(rows_BR.flatten())
     return [[token for token in ids if token != PAD] for ids in finished.tokens_BL.tolist()]
 
 
-def _encoded(model: Transformer, sources: Sequence[Sequence[int]]) -> Memory:
-    """The encoded sources."""
+def _encoded(model: TranslationModel, sources: Sequence[Sequence[int]]) -> DecoderState:
     rows = [torch.tensor([*ids, EOS]) for ids in sources]
-    source_BS = pad_sequence(rows, batch_first=True, padding_value=PAD).to(model.positions.device)
+    source_BS = pad_sequence(rows, batch_first=True, padding_value=PAD).to(model.device)
     return model.encode(source_BS, padded=len(set(map(len, rows))) > 1)
 
 
 def best_continuations(
     logits_BRV: Tensor, alive_BR: Tensor, must_end_B: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The 2R best ways to go on, with their log-probability, the hypothesis they continue and their next token.
-
-    Twice the beam: even if R of them end here, R others live on.
-    """
+    """The 2R best continuations: log-probability, the hypothesis they continue, next token. R of them may end here."""
     log_normaliser_BR1 = logits_BRV.logsumexp(-1, keepdim=True)
     for never in (PAD, BOS):
         logits_BRV[:, :, never] = IMPOSSIBLE
@@ -138,22 +125,22 @@ def best_continuations(
     return candidates_BC, choice_BC // width, token_BRC.flatten(1).gather(1, choice_BC)
 
 
-def sentences_at_once(model: Transformer, search: SearchConfig) -> int:
-    """Sentences that a search takes together; where that is left open, by the memory that holds no tensor now.
+def sentences_at_once(model: TranslationModel, search: SearchConfig) -> int:
+    """Sentences that a search takes together; `auto` on a GPU goes by the memory that holds no tensor now.
 
-    Not by what the driver calls free: PyTorch keeps what training has used, and gives it back when it is wanted.
+    The driver's figure for free memory leaves out what PyTorch keeps for later use.
     """
     if search.batch_sentences != "auto":
         return search.batch_sentences
-    if model.positions.device.type != "cuda":
-        return CPU_SENTENCES
-    device = model.positions.device
+    device = model.device
+    if device.type != "cuda":
+        return SEARCH_SENTENCES
     free = torch.cuda.get_device_properties(device).total_memory - torch.cuda.memory_allocated(device)
-    return largest_search_batch(model.config, model.vocab_size, search.beam, free)
+    return model.largest_search_batch(search.beam, free)
 
 
 def translate_ids(
-    model: Transformer,
+    model: TranslationModel,
     sources: Sequence[Sequence[int]],
     search: SearchConfig,
     share: slice = slice(None),
@@ -163,8 +150,8 @@ def translate_ids(
 ) -> dict[int, list[int]]:
     """Translations by index. Sentences of like length go together; `share` picks some of these batches.
 
-    Processes that share the work must agree on how many go together (`at_once`), or they cut different batches.
-    `progress` hears how many batches of how many are done.
+    Processes that share the work must agree on the size of batches (`at_once`). `progress` is called with the number
+    of batches done and of all.
     """
     longest = model.config.max_length - 1  # EOS takes the last position
     # An empty line needs no model to be translated into an empty line.

@@ -6,34 +6,40 @@ Shapes: B batch, S source positions, T target positions, D model width, V vocabu
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
 from tandem.config import ModelConfig
-from tandem.corpus.tokenizer import PAD
 from tandem.model.layers import CrossAttention, FeedForward, KeyValues, SelfAttention, dropout, split_heads
-from tandem.model.memory_estimate import VOCABULARY_TILE
+from tandem.model.memory_estimate import largest_search_batch, padded_vocabulary
+from tandem.model.translation_model import DecoderState, TranslationModel
+from tandem.vocabulary import PAD
 
 # PyTorch's memory-efficient attention copies a mask unless all its strides but the last are multiples of 16
 # (aten/src/ATen/native/transformers/attention.cpp, preprocess_mask and aligned_tensor).
 MASK_ALIGNMENT = 16
+# Ends of the names of the maps from the encoded source to each decoder layer's keys and values.
+SOURCE_WEIGHTS, SOURCE_BIASES = "cross_attention.key_value.weight", "cross_attention.key_value.bias"
 
 
 @dataclass
-class Memory:
-    """An encoded source: for each decoder layer its keys and values, and the mask of padding."""
+class TransformerState:
+    """For each decoder layer the keys and values of the source and of what was decoded, and the mask of padding."""
 
-    keys_values: list[tuple[Tensor, Tensor]]
+    source: list[tuple[Tensor, Tensor]]
     mask: Tensor | None
+    decoded: list[KeyValues]
 
-    def select(self, rows: Tensor) -> Memory:
-        """Keep these sentences of the batch."""
-        return Memory(
-            [(k.index_select(0, rows), v.index_select(0, rows)) for k, v in self.keys_values],
-            None if self.mask is None else self.mask.index_select(0, rows),
-        )
+    def select_sentences(self, rows_B: Tensor) -> None:
+        self.source = [(k.index_select(0, rows_B), v.index_select(0, rows_B)) for k, v in self.source]
+        self.mask = None if self.mask is None else self.mask.index_select(0, rows_B)
+
+    def select_hypotheses(self, rows: Tensor) -> None:
+        for past in self.decoded:
+            past.select(rows)
 
 
 class EncoderLayer(nn.Module):
@@ -97,17 +103,14 @@ def sinusoids(positions: int, width: int) -> Tensor:
     return torch.cat([angles.sin(), angles.cos()], dim=1)
 
 
-class Transformer(nn.Module):
-    """Maps source ids and the target so far to a hidden state for every target position."""
+class Transformer(TranslationModel):
+    """The encoder-decoder Transformer with pre-norm layers and sinusoidal positions."""
 
     def __init__(self, config: ModelConfig, vocab_size: int) -> None:
-        super().__init__()
-        self.config = config
-        rows = math.ceil(vocab_size / VOCABULARY_TILE) * VOCABULARY_TILE
-        self.vocab_size = vocab_size
+        super().__init__(config, vocab_size)
         # Source, target and output share this one matrix. It comes first, so that in one flat vector of all weights
         # the gradient that backward finishes last has one end to itself.
-        self.embedding = nn.Embedding(rows, config.d_model, padding_idx=PAD)
+        self.embedding = nn.Embedding(padded_vocabulary(vocab_size), config.d_model, padding_idx=PAD)
         self.encoder = nn.ModuleList(EncoderLayer(config) for _ in range(config.encoder_layers))
         self.encoder_norm = nn.LayerNorm(config.d_model)
         self.decoder = nn.ModuleList(DecoderLayer(config) for _ in range(config.decoder_layers))
@@ -137,15 +140,14 @@ class Transformer(nn.Module):
         return self.decoder_norm.weight.dtype
 
     def forward(self, source_BS: Tensor, target_BT: Tensor, *, source_padded: bool = True) -> Tensor:
-        """Hidden states (B, T, D) for teacher-forced target ids."""
-        memory = self.encode(source_BS, padded=source_padded)
+        encoded = self.encode(source_BS, padded=source_padded)
         x_BTD = self.embed(target_BT)
-        for layer, keys_values in zip(self.decoder, memory.keys_values, strict=True):
-            x_BTD = layer(x_BTD, keys_values, memory.mask)
+        for layer, keys_values in zip(self.decoder, encoded.source, strict=True):
+            x_BTD = layer(x_BTD, keys_values, encoded.mask)
         hidden: Tensor = self.decoder_norm(x_BTD)
         return hidden
 
-    def encode(self, source_BS: Tensor, *, padded: bool = True) -> Memory:
+    def encode(self, source_BS: Tensor, *, padded: bool = True) -> TransformerState:
         """Encode the source, down to the keys and values that each decoder layer will look at.
 
         A batch of equal lengths, which is common, needs no mask; only without one can a GPU choose Flash attention.
@@ -155,7 +157,7 @@ class Transformer(nn.Module):
         for layer in self.encoder:
             x_BSD = layer(x_BSD, mask)
         x_BSD = self.encoder_norm(x_BSD)
-        return Memory(self.source_keys_values(x_BSD), mask)
+        return TransformerState(self.source_keys_values(x_BSD), mask, [KeyValues() for _ in self.decoder])
 
     def source_keys_values(self, x_BSD: Tensor) -> list[tuple[Tensor, Tensor]]:
         """For each decoder layer the encoded source's keys and values."""
@@ -165,21 +167,58 @@ class Transformer(nn.Module):
         heads = [split_heads(part, self.config.heads) for part in parts]
         return list(zip(heads[::2], heads[1::2], strict=True))
 
-    def step(self, tokens_BR: Tensor, position: int, pasts: list[KeyValues], memory: Memory) -> Tensor:
-        """Hidden states (B, R, D) after one more token of each of R hypotheses a sentence."""
+    def step(self, tokens_BR: Tensor, position: int, state: DecoderState) -> Tensor:
+        assert isinstance(state, TransformerState)
         x_BRD = self.placed_embedding(tokens_BR, self.positions[position])
-        for layer, past, keys_values in zip(self.decoder, pasts, memory.keys_values, strict=True):
-            x_BRD = layer.step(x_BRD, past, keys_values, memory.mask)  # type: ignore[operator]
+        for layer, past, keys_values in zip(self.decoder, state.decoded, state.source, strict=True):
+            x_BRD = layer.step(x_BRD, past, keys_values, state.mask)  # type: ignore[operator]
         hidden: Tensor = self.decoder_norm(x_BRD)
         return hidden
 
     def output_weight(self) -> Tensor:
-        """The output projection (V, D), with the rows that only pad the vocabulary: their logits are no words."""
         return self.embedding.weight
 
     def output_projection(self) -> Tensor:
-        """The same in the number format of the activations."""
         return self.embedding.weight.to(self.dtype) if self.cast_projection is None else self.cast_projection
+
+    def parameter_order(self) -> list[str]:
+        """Maps to the source's keys and values come before the decoder, which needs them all when it begins.
+
+        Their weights lie side by side, and so do their biases, so that one product can make them all.
+        """
+        names = super().parameter_order()
+        source = [name for kind in (SOURCE_WEIGHTS, SOURCE_BIASES) for name in names if name.endswith(kind)]
+        decoder = [name for name in names if name.startswith("decoder") and name not in source]
+        return [name for name in names if name not in source and name not in decoder] + source + decoder
+
+    def working_copy(self, weights: Mapping[str, Tensor]) -> Transformer:
+        """One product makes the source's keys and values for all decoder layers.
+
+        The embedding is looked up in float32, because a frequent word's gradient is a sum of thousands, which half
+        precision would cut short; the output projection, the same matrix, takes part in products and is cast.
+        """
+        with torch.device("meta"):
+            working = Transformer(self.config, self.vocab_size)
+            joint = nn.Linear(self.config.d_model, 2 * self.config.d_model * self.config.decoder_layers)
+        for layer in working.decoder:
+            del layer.cross_attention.key_value  # type: ignore[union-attr]
+        for name, _ in list(working.named_parameters()):
+            owner, _, leaf = name.rpartition(".")
+            setattr(working.get_submodule(owner), leaf, nn.Parameter(weights[name]))
+        joint.weight = nn.Parameter(_side_by_side(weights, SOURCE_WEIGHTS).view(joint.weight.shape))
+        joint.bias = nn.Parameter(_side_by_side(weights, SOURCE_BIASES))
+        working.joint_key_value = joint
+        working.embedding.weight = self.embedding.weight
+        working.positions = self.positions
+        working.cast_projection = weights["embedding.weight"]
+        return working
+
+    def compile_layers(self) -> None:
+        for layer in (*self.encoder, *self.decoder):
+            layer.compile(dynamic=True)
+
+    def largest_search_batch(self, beam: int, memory_bytes: int) -> int:
+        return largest_search_batch(self.config, self.vocab_size, beam, memory_bytes)
 
     def embed(self, ids_BT: Tensor) -> Tensor:
         x_BTD = self.placed_embedding(ids_BT, self.positions[: ids_BT.shape[1]])
@@ -197,3 +236,9 @@ class Transformer(nn.Module):
         width = math.ceil(length / MASK_ALIGNMENT) * MASK_ALIGNMENT
         mask_B11S = torch.zeros(batch, 1, 1, width, dtype=self.dtype, device=ids_BS.device)[..., :length]
         return mask_B11S.masked_fill_((ids_BS == PAD)[:, None, None], float("-inf"))
+
+
+def _side_by_side(weights: Mapping[str, Tensor], kind: str) -> Tensor:
+    """One view of all weights of a kind, which are neighbours in one vector."""
+    found = [values for name, values in weights.items() if name.endswith(kind)]
+    return found[0].as_strided((sum(values.numel() for values in found),), (1,), found[0].storage_offset())

@@ -1,1 +1,1 @@
-"""What is happening: where the time goes, and the records that every view is made from."""
+"""What is happening in a run: records, the journal they are kept in, views, time by part, resource samples."""

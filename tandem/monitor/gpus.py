@@ -26,7 +26,7 @@ class _Card:
     name: str
 
 
-class Gpus:
+class GpuMeter:
     """Reads the load of some of this host's GPUs.
 
     NVML knows all physical cards of a host, whatever CUDA_VISIBLE_DEVICES or the launcher leave to a process: the ones
@@ -35,13 +35,17 @@ class Gpus:
 
     def __init__(self, cards: Sequence[str] = ()) -> None:
         self._cards: list[_Card] = []
-        self._open = bool(cards) and _opened()
+        self._open = False
+        if cards:
+            with suppress(pynvml.NVMLError):
+                pynvml.nvmlInit()
+                self._open = True
         if self._open:
-            found = (_told(_find, uuid) for uuid in dict.fromkeys(cards))
+            found = (_ask(_find, uuid) for uuid in dict.fromkeys(cards))
             self._cards = [card for card in found if card is not None]
 
     def read(self) -> list[GpuUse]:
-        """The load of each card; what it does not tell is None, and a card that tells nothing at all is left out.
+        """The load of each card; what it does not report is None, and a card that reports nothing at all is left out.
 
         A card that falls off the bus in the middle of a run must not take the training, or the other cards, with it.
         """
@@ -54,26 +58,16 @@ class Gpus:
             self._open, self._cards = False, []
 
 
-def _opened() -> bool:
-    """Whether there is a driver that NVML can talk to."""
-    try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError:
-        return False
-    return True
-
-
 def _find(uuid: str) -> _Card:
     handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
-    name = str(pynvml.nvmlDeviceGetName(handle))
-    return _Card(handle, uuid, _told(pynvml.nvmlDeviceGetIndex, handle), name)
+    return _Card(handle, uuid, _ask(pynvml.nvmlDeviceGetIndex, handle), str(pynvml.nvmlDeviceGetName(handle)))
 
 
 def _use(card: _Card) -> GpuUse | None:
-    memory = _told(pynvml.nvmlDeviceGetMemoryInfo, card.handle)
-    rates = _told(pynvml.nvmlDeviceGetUtilizationRates, card.handle)
-    watts = _told(pynvml.nvmlDeviceGetPowerUsage, card.handle)
-    watts_cap = _told(pynvml.nvmlDeviceGetEnforcedPowerLimit, card.handle)
+    memory = _ask(pynvml.nvmlDeviceGetMemoryInfo, card.handle)
+    rates = _ask(pynvml.nvmlDeviceGetUtilizationRates, card.handle)
+    watts = _ask(pynvml.nvmlDeviceGetPowerUsage, card.handle)
+    watts_cap = _ask(pynvml.nvmlDeviceGetEnforcedPowerLimit, card.handle)
     if memory is None and rates is None and watts is None:
         return None
     return GpuUse(
@@ -88,9 +82,9 @@ def _use(card: _Card) -> GpuUse | None:
     )
 
 
-def _told(ask: Callable[[Any], T], what: Any) -> T | None:
+def _ask(call: Callable[[Any], T], about: Any) -> T | None:
     """NVML's answer; None where a card or a virtual machine refuses it."""
     try:
-        return ask(what)
+        return call(about)
     except pynvml.NVMLError:
         return None

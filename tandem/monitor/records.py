@@ -1,176 +1,216 @@
-"""The records of a run: journal, console, TensorBoard and report are all made from these and nothing else."""
+"""The records of a run: journal, console, TensorBoard, `tandem watch` and report are made from these and nothing else.
+
+The types are also what a journal is checked against when it is read. A field that was added later has a default, so
+that older journals can still be read.
+"""
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
-from typing import Any, ClassVar
+from datetime import datetime
+from typing import Annotated, Any, Literal, TypeAlias
+
+from pydantic import Field
+
+# No count and no measure of a run comes near it: larger numbers are damage, and their sums would overflow.
+LARGEST = 10**18
+Count = Annotated[int, Field(ge=0, le=LARGEST)]
+Number = Annotated[float, Field(ge=-LARGEST, le=LARGEST)]
+"""A finite number. Fields that are plain `float` may be nan or infinite: a loss that is, is worth showing."""
+PositiveCount = Annotated[int, Field(gt=0, le=LARGEST)]
+PositiveNumber = Annotated[float, Field(gt=0, le=LARGEST)]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Record:
     """Something that happened at a step."""
 
-    kind: ClassVar[str]
-    step: int
+    time: datetime | None = field(default=None, compare=False, repr=False)
+    """When it was written to the journal that it was read from; None in the process that records it."""
+    kind: str
+    step: Count
+
+    @property
+    def timestamp(self) -> float:
+        """Its time in seconds since 1970."""
+        assert self.time is not None
+        return self.time.timestamp()
 
     def as_dict(self) -> dict[str, Any]:
-        return {"kind": self.kind, **asdict(self)}
+        """The record as it is written to a journal, but for the time."""
+        return {name: value for name, value in asdict(self).items() if name != "time"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Started(Record):
     """A process began, or began again, to work on the run."""
 
-    kind: ClassVar[str] = "started"
-    max_steps: int
+    kind: Literal["started"] = "started"
+    max_steps: Count
     version: str
     host: str
     hosts: list[str]
     interface: str | None
-    """Through which this process talks to those on other hosts, or on its own."""
+    """Network interface through which this process talks to the others."""
     address: str | None
-    process: int
-    rank: int
-    world_size: int
+    process: Count
+    rank: Count
+    world_size: Count
     device: str
-    threads: int
+    threads: Count
     precision: str
-    parameters: int
+    parameters: Count
     corpus_digest: str
-    training_pairs: int
-    pairs_left_out: int
-    padding_share: float
-    steps_per_epoch: float
-    startup_seconds: float
+    training_pairs: Count
+    pairs_left_out: Count
+    padding_share: Number
+    steps_per_epoch: Number
+    startup_seconds: Number
     card: str | None = None
     """The GPU's name, as its driver writes it; None on a processor."""
-    card_memory_bytes: int | None = None
-    batch_tokens: int | None = None
+    card_memory_bytes: Count | None = None
+    batch_tokens: Count | None = None
     """Most tokens on either side of a micro-batch, as chosen where that was left open."""
-    micro_batches: int | None = None
+    micro_batches: Count | None = None
     compiled: bool = False
     """Whether torch.compile fuses each layer's kernels."""
-    deterministic: bool = True
-    """Whether the same steps give the same bits: always on a processor, on a GPU if it was asked for."""
+    deterministic: bool | None = None
+    """Whether the same steps give the same bits: always on a processor, on a GPU if it was asked for. None in journals
+    of versions that did not write it."""
+
+    @property
+    def device_name(self) -> str:
+        """What the processes compute on: the cards, one for each process, by the name of this process's; or `cpu`."""
+        if self.card is None:
+            return self.device
+        return f"{self.world_size} x {self.card}" if self.world_size > 1 else self.card
 
 
 @dataclass(frozen=True, kw_only=True)
 class Planned(Record):
-    """How the hosts' work is put together in this session, and why."""
+    """The exchange strategy of this session, and why it was chosen."""
 
-    kind: ClassVar[str] = "planned"
+    kind: Literal["planned"] = "planned"
     exchange: str
-    local_steps: int
+    local_steps: Count
     reason: str
     slow_downs: dict[str, float]
-    """How many times longer a step was expected to be than its compute, for each way that was weighed."""
+    """How many times longer a step was expected to be than its compute, for each strategy that was considered."""
+    bytes_per_value: float | None = None
+    """Bytes in which a float32 value crosses the network; None if the strategy does not say."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Progressed(Record):
-    """A stretch of steps; means are over the stretch, losses in nats per target token over all processes."""
+    """The steps since the last log line: means over these steps, losses in nats per target token over all processes."""
 
-    kind: ClassVar[str] = "progressed"
-    max_steps: int
-    steps: int
-    epoch: float
+    kind: Literal["progressed"] = "progressed"
+    max_steps: Count
+    steps: PositiveCount
+    epoch: Number
     train_loss: float
     objective: float
     learning_rate: float
     gradient_norm: float
-    target_tokens: int
-    tokens_per_second: float
-    step_seconds: float
-    seconds_left: float
-    exchanged_bytes: int
-    """Sent by this process for the exchange, by calculation."""
-    network_sent_bytes: int
-    """Seen on the interface between processes (the loopback, if all are on one host), whoever sent them."""
-    network_received_bytes: int
-    seconds: dict[str, float]
+    target_tokens: Count
+    tokens_per_second: Number
+    step_seconds: PositiveNumber
+    seconds_left: Number
+    exchanged_bytes: Count
+    """Bytes that this process sent for the exchange, by calculation."""
+    network_sent_bytes: Count
+    """Bytes seen on the interface between processes (the loopback, if all are on one host), whoever sent them."""
+    network_received_bytes: Count
+    seconds: dict[str, Number]
 
 
 @dataclass(frozen=True, kw_only=True)
 class GpuUse:
-    """What one GPU did; shares are of 1, `None` is what it does not tell."""
+    """One GPU in a resource sample; shares are of 1, `None` is what the card does not report."""
 
     name: str
     uuid: str | None = None
-    """As nvidia-smi -L writes it."""
-    index: int | None = None
+    """As `nvidia-smi -L` writes it."""
+    index: Count | None = None
     """The driver's number of it on its host, which nvidia-smi shows; not the one that a process knows it by."""
-    utilisation: float | None
-    """Share of the time in which anything at all ran on it, be it a loop that waits for the network."""
-    memory_used_bytes: int | None
-    memory_total_bytes: int | None
-    watts: float | None
-    watts_cap: float | None
+    utilisation: Number | None
+    """Share of the time in which any kernel ran, be it a loop that waits for the network."""
+    memory_used_bytes: Count | None
+    memory_total_bytes: PositiveCount | None
+    watts: Number | None
+    watts_cap: Number | None
 
 
 @dataclass(frozen=True, kw_only=True)
 class HostUse:
-    """What a host did during some seconds; rates are means, shares are of 1."""
+    """A host's resources during some seconds; rates are means, shares are of 1."""
 
     host: str
-    seconds: float
-    cpu: float
+    seconds: PositiveNumber
+    cpu: Number
     """Share of all cores' time."""
-    memory_used_bytes: int
-    memory_total_bytes: int
-    disk_read_mbyte_per_second: float
-    disk_written_mbyte_per_second: float
+    memory_used_bytes: Count
+    memory_total_bytes: PositiveCount
+    disk_read_mbyte_per_second: Number
+    disk_written_mbyte_per_second: Number
     interface: str | None
-    """The card over which the processes of the run talk to each other."""
-    link_mbit_per_second: int | None
-    """Speed of that card, where the system knows it."""
-    sent_mbyte_per_second: float
-    sent_mbit_per_second: float
-    received_mbyte_per_second: float
-    received_mbit_per_second: float
+    """Network interface over which the processes of the run talk to each other."""
+    link_mbit_per_second: Count | None
+    """Speed of that interface, where the system knows it."""
+    sent_mbyte_per_second: Number
+    sent_mbit_per_second: Number
+    received_mbyte_per_second: Number
+    received_mbit_per_second: Number
     gpus: list[GpuUse]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sampled(Record):
-    """A second of a host, while some step was under way; in the journal of the host's first process."""
+    """One resource sample of a host, taken every second while some step was under way, by the host's first process."""
 
-    kind: ClassVar[str] = "sampled"
+    kind: Literal["sampled"] = "sampled"
     use: HostUse
 
 
 @dataclass(frozen=True, kw_only=True)
-class Surveyed(Record):
-    """What every host did lately; in the journal of each host's first process, so that one of them tells of all."""
+class HostSummary:
+    """Means of a host's resource samples over a stretch of steps; shares are of 1, `None` where there is no value."""
 
-    kind: ClassVar[str] = "surveyed"
+    host: str
+    cpu: Number
+    memory: Number
+    sent_mbit_per_second: Number
+    received_mbit_per_second: Number
+    link_mbit_per_second: Number | None
+    gpu_count: Count
+    gpu_utilisation: Number | None
+    gpu_utilisation_least: Number | None = None
+    """Utilisation of the least busy card."""
+    gpu_utilisation_most: Number | None = None
+    gpu_memory: Number | None
+    gpu_power: Number | None
+    """Watts against the cap."""
+    seconds: dict[str, Number]
+    """Seconds by part, over the last stretch of steps of the host's first process."""
+
+    @property
+    def link_share(self) -> float | None:
+        """How much of its link the host used, in the busier direction."""
+        busier = max(self.sent_mbit_per_second, self.received_mbit_per_second)
+        return busier / self.link_mbit_per_second if self.link_mbit_per_second else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Surveyed(Record):
+    """Summaries of all hosts; in the journal of each host's first process, so that any one journal shows all hosts."""
+
+    kind: Literal["surveyed"] = "surveyed"
     hosts: list[HostSummary]
 
 
 @dataclass(frozen=True, kw_only=True)
-class HostSummary:
-    """A host between two surveys: means; shares are of 1, `None` where there is no such thing."""
-
-    host: str
-    cpu: float
-    memory: float
-    sent_mbit_per_second: float
-    received_mbit_per_second: float
-    link_mbit_per_second: float | None
-    gpu_count: int
-    gpu_utilisation: float | None
-    gpu_utilisation_least: float | None = None
-    """Of the card that was least in use."""
-    gpu_utilisation_most: float | None = None
-    gpu_memory: float | None
-    gpu_power: float | None
-    """Watts against the cap."""
-    seconds: dict[str, float]
-    """By part, of the last stretch of steps of the host's first process."""
-
-
-@dataclass(frozen=True, kw_only=True)
 class Sample:
-    """One dev sentence and what the model makes of it."""
+    """One dev sentence and the model's translation of it."""
 
     source: str
     reference: str
@@ -181,14 +221,14 @@ class Sample:
 class Evaluated(Record):
     """The model measured on a whole split."""
 
-    kind: ClassVar[str] = "evaluated"
+    kind: Literal["evaluated"] = "evaluated"
     split: str
     eval_loss: float
     perplexity: float
     bleu: float
     signature: str
-    sentences: int
-    seconds: float
+    sentences: Count
+    seconds: Number
     samples: list[Sample] = field(default_factory=list)
 
 
@@ -196,10 +236,10 @@ class Evaluated(Record):
 class Saved(Record):
     """A checkpoint is safely on disk."""
 
-    kind: ClassVar[str] = "saved"
+    kind: Literal["saved"] = "saved"
     path: str
-    bytes: int
-    seconds: float
+    bytes: Count
+    seconds: Number
 
 
 # How a notice says that memory did not suffice and steps go on in smaller parts; a report looks for these words.
@@ -210,7 +250,7 @@ WORKED_IN_PARTS = "each micro-batch is worked through in"
 class Noticed(Record):
     """Something the user should know and need not act on."""
 
-    kind: ClassVar[str] = "noticed"
+    kind: Literal["noticed"] = "noticed"
     message: str
 
 
@@ -218,9 +258,16 @@ class Noticed(Record):
 class Ended(Record):
     """A process stopped working on the run, and why."""
 
-    kind: ClassVar[str] = "ended"
+    kind: Literal["ended"] = "ended"
     reason: str
-    best_bleu: float | None
-    best_step: int | None
-    seconds: dict[str, float]
-    """By part, since the last stretch of steps."""
+    best_bleu: Number | None
+    best_step: Count | None
+    seconds: dict[str, Number]
+    """Seconds by part, since the last stretch of steps."""
+
+
+AnyRecord: TypeAlias = Annotated[
+    Started | Planned | Progressed | Sampled | Surveyed | Evaluated | Saved | Noticed | Ended,
+    Field(discriminator="kind"),
+]
+"""All kinds of records, told apart by `kind`."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from bench.rig import Rig, Ssh, mpirun_unavailable, unavailable
+from testbed.network_rig import Rig, Ssh, mpirun_unavailable, unavailable
 
 
 @pytest.fixture(scope="module")
@@ -20,7 +20,7 @@ def rig() -> Iterator[Rig]:
 
 @pytest.fixture(scope="module")
 def rig_ssh(rig: Rig) -> Ssh:
-    """How mpirun on one of the hosts logs in to the other."""
+    """ssh servers on both hosts."""
     if reason := mpirun_unavailable():
         pytest.skip(reason)
     return rig.serve_ssh()

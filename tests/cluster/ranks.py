@@ -1,4 +1,4 @@
-"""The places of processes that a test starts itself, each as if on the host that is named for it."""
+"""Environments of processes that a test starts itself, each as if on the host that is named for it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 
 def rank_environments(hosts: Sequence[str]) -> list[dict[str, str]]:
-    """What each rank finds in its environment, given the host of every one; they meet on the loopback."""
+    """The environment of each rank, given the host of every one; they meet on the loopback."""
     port = str(free_port())
     return [
         {

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from bench.rig import CARD, Host, Rig, slowed
 from tandem.corpus.prepared import PreparedCorpus
-from tandem.monitor.journal import read_journal
-from tests.train.processes import train_command
+from testbed.journals import read_journal
+from testbed.network_rig import CARD, Host, Rig, slowed
+from tests.training.processes import train_command
 
 pytestmark = pytest.mark.slow
 
@@ -38,7 +38,7 @@ LARGE = (
 
 @dataclass(frozen=True)
 class Training:
-    """What became of a process of a run, with a disk of its own."""
+    """A training process that has ended, with a run directory of its own."""
 
     directory: Path
     code: int
@@ -99,7 +99,7 @@ def lab(rig: Rig, tiny_corpus: PreparedCorpus, tmp_path: Path) -> Iterator[Lab]:
 def runs(
     rig: Rig, tiny_corpus: PreparedCorpus, tmp_path_factory: pytest.TempPathFactory
 ) -> Callable[[str], list[Training]]:
-    """A training with each way of exchanging, taken when it is first asked for."""
+    """A training with each exchange strategy, taken when it is first asked for."""
     taken: dict[str, list[Training]] = {}
 
     def take(kind: str) -> list[Training]:
@@ -113,12 +113,12 @@ def runs(
 
 
 def gradient_bytes(training: Training) -> int:
-    """Of a gradient in float32."""
+    """Size of a gradient in float32."""
     return 4 * int(training.record("started")["parameters"])
 
 
 def sent_per_step(training: Training) -> float:
-    """As the host's network card has counted."""
+    """Bytes sent per step, as the host's network card has counted."""
     stretch = training.record("progressed")
     assert stretch["steps"] == STEPS
     return float(stretch["network_sent_bytes"]) / STEPS
@@ -195,11 +195,13 @@ def test_a_meeting_place_that_never_comes_is_named(lab: Lab) -> None:
         ("lo", "lo of {here} leads to no other host; leave it empty, or name one that reaches {there}"),
     ],
 )
-def test_an_interface_that_will_not_do_is_named_on_every_host(lab: Lab, interface: str, fault: str) -> None:
+def test_an_interface_that_will_not_do_is_said_once(lab: Lab, interface: str, fault: str) -> None:
     processes = {host: lab.start(host, f"cluster.interface={interface}") for host in lab.rig.hosts}
-    lines = [complaint_line(lab.finish(host, process)) for host, process in processes.items()]
-    names = [("vm1", "vm2"), ("vm2", "vm1")]
-    assert lines == [f"tandem: cluster.interface: {fault.format(here=here, there=there)}" for here, there in names]
+    ended = [lab.finish(host, process) for host, process in processes.items()]
+    assert [training.code for training in ended] == [2, 2]
+    faults = [fault.format(here=here, there=there) for here, there in (("vm1", "vm2"), ("vm2", "vm1"))]
+    said = "; ".join(f"rank {rank} on vm{rank + 1}: cluster.interface: {text}" for rank, text in enumerate(faults))
+    assert "".join(training.complaint for training in ended) == f"tandem: {said}\n"
 
 
 def test_a_wrong_interface_of_one_host_ends_both(lab: Lab) -> None:
@@ -207,10 +209,10 @@ def test_a_wrong_interface_of_one_host_ends_both(lab: Lab) -> None:
     # Nobody may wait that long for a process that will never connect.
     patience = f"cluster.join_seconds={3 * TIMEOUT}"
     wrong, right = lab.start(vm2, patience, "cluster.interface=nonsense"), lab.start(vm1, patience)
-    assert "vm2 has no nonsense" in complaint_line(lab.finish(vm2, wrong))
-    other = lab.finish(vm1, right)
-    assert other.code == 2
-    assert len(other.complaint.splitlines()) <= 1
+    ended = [lab.finish(vm2, wrong), lab.finish(vm1, right)]
+    assert [training.code for training in ended] == [2, 2]
+    (line,) = "".join(training.complaint for training in ended).splitlines()
+    assert line.startswith("tandem: rank 1 on vm2: cluster.interface: vm2 has no nonsense")
 
 
 def test_on_a_fast_link_auto_takes_the_plain_sum(lab: Lab) -> None:

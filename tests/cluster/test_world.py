@@ -1,4 +1,4 @@
-"""Who a process is, and how processes agree."""
+"""World: rank and host of a process, small collectives, and failing together."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import sys
 import pytest
 import torch
 
-from tandem.cluster.launchers import LAUNCHERS
+from tandem.cluster.join.launchers import LAUNCHERS
 from tandem.cluster.world import World, joined_world
 from tandem.errors import TandemError
 from tests.cluster.ranks import rank_environments
@@ -20,7 +20,7 @@ CPU = torch.device("cpu")
 AGREEMENT = """
 import torch
 from tandem.cluster.world import joined_world
-from tandem.ending import end_process
+from tandem.process_exit import end_process
 from tandem.errors import SaidElsewhereError, TandemError
 
 def outcome(action):
@@ -30,25 +30,32 @@ def outcome(action):
         return "silent: " + str(error)
     except TandemError as error:
         return "said: " + str(error)
+    except Exception as error:
+        return "raised: " + repr(error)
 
-def fail_on_second_rank():
-    if world.rank == 1:
-        raise TandemError("no room")
-    return "done"
+def fail(error, *ranks):
+    def action():
+        if world.rank in ranks:
+            raise error
+    return outcome(lambda: world.together(action))
 
 with joined_world() as world:
     mine = torch.tensor([world.rank, 7])
-    world.pass_on_inside(mine)
+    world.broadcast_in_host(mine)
     answers = {
-        "who": (world.rank, world.leads, world.host, world.leads_host, world.host_names, world.hosts),
+        "who": (world.rank, world.is_leader, world.host, world.is_host_leader, world.host_names, world.hosts),
         "total": world.total(1.5, world.rank),
         "largest": world.largest(10 - world.rank),
-        "agree": (world.agree(world.rank == 1), world.agree(False)),
-        "told": world.told(b"from %d" % world.rank),
-        "hosts": world.from_each_host(b"x" * 3 * world.rank + b"from %d" % world.rank),
-        "sum": world.sum_(torch.tensor([world.rank, 2])).tolist(),
+        "agree": (world.any_rank(world.rank == 1), world.any_rank(False)),
+        "told": world.broadcast_bytes(b"from %d" % world.rank),
+        "gathered": world.gather_bytes(b"\\0" * world.rank),
+        "nothing": world.gather_bytes(b""),
         "inside": mine.tolist(),
-        "together": (outcome(lambda: world.together(fail_on_second_rank)), outcome(lambda: world.together(lambda: 5))),
+        "together": world.together(lambda: 5),
+        "no room": fail(TandemError("no room"), 1),
+        "no file": fail(FileNotFoundError(2, "No such file", "data"), 1, 2),
+        "all": fail(TandemError("no room"), 0, 1, 2),
+        "defect": fail(KeyError("x"), 2),
         "same": outcome(lambda: world.check_same("the corpus", "one")),
         "different": outcome(lambda: world.check_same("the corpus", world.host_names[world.host])),
     }
@@ -60,17 +67,16 @@ end_process()
 
 def test_without_a_launcher_a_process_is_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     for launcher in LAUNCHERS:
-        for name in launcher.signs:
+        for name in launcher.variables:
             monkeypatch.delenv(name, raising=False)
     with joined_world() as world:
-        assert (world.rank, world.size, world.leads, world.host, world.leads_host) == (0, 1, True, 0, True)
+        assert (world.rank, world.size, world.is_leader, world.host, world.is_host_leader) == (0, 1, True, 0, True)
         assert world.total(1.5, 2) == [1.5, 2]
         assert world.largest(3) == 3
-        assert world.agree(True)
-        assert not world.agree(False)
-        assert world.sum_(torch.tensor([3])).tolist() == [3]
-        assert world.told(b"word") == b"word"
-        assert world.from_each_host(b"word") == [b"word"]
+        assert world.any_rank(True)
+        assert not world.any_rank(False)
+        assert world.gather_bytes(b"a\0") == [b"a\0"]
+        assert world.broadcast_bytes(b"word") == b"word"
         assert world.together(lambda: 5) == 5
         world.check_same("the corpus", "any")
 
@@ -90,7 +96,7 @@ def test_half_a_launcher_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_one_process_leads_the_run_and_one_each_host(rank: int, leads: bool, host: int, leads_host: bool) -> None:
     world = World(rank, 4, CPU, hosts=((0, 2), (1, 3)), host_names=("a", "b"))
-    assert (world.leads, world.host, world.leads_host) == (leads, host, leads_host)
+    assert (world.is_leader, world.host, world.is_host_leader) == (leads, host, leads_host)
 
 
 @pytest.mark.slow
@@ -121,8 +127,15 @@ def test_processes_get_the_same_answers() -> None:
         (2, False, 1, False, *hosts),
     ]
     assert [answer.pop("inside") for answer in answers] == [[0, 7], [1, 7], [1, 7]]
-    silent = "silent: another process has failed; its message says why"
-    assert [answer.pop("together") for answer in answers] == [(silent, 5), ("said: no room", 5), (silent, 5)]
+    for case, text in (
+        ("no room", "rank 1 on b: no room"),
+        ("no file", "ranks 1, 2 on b: [Errno 2] No such file: 'data'"),
+        ("all", "no room"),
+    ):
+        assert [answer.pop(case) for answer in answers] == [f"said: {text}", *[f"silent: {text}"] * 2]
+    text = "rank 2 on b: KeyError: 'x'"
+    # The process with the fault keeps its traceback.
+    assert [answer.pop("defect") for answer in answers] == [f"said: {text}", f"silent: {text}", "raised: KeyError('x')"]
     different = "the corpus on b is not the one on a; put the same on all hosts"
     assert [answer.pop("different") for answer in answers] == [
         f"said: {different}",
@@ -134,8 +147,9 @@ def test_processes_get_the_same_answers() -> None:
         "largest": 10.0,
         "agree": (True, False),
         "told": b"from 0",
-        "hosts": [b"from 0", b"xxxfrom 1"],
-        "sum": [3, 6],
+        "gathered": [b"", b"\0", b"\0\0"],
+        "nothing": [b"", b"", b""],
+        "together": 5,
         "same": None,
     }
     assert answers[0] == answers[1] == answers[2]
@@ -145,7 +159,7 @@ def test_processes_get_the_same_answers() -> None:
 def test_torchrun_brings_processes_together() -> None:
     script = (
         "from tandem.cluster.world import joined_world\n"
-        "from tandem.ending import end_process\n"
+        "from tandem.process_exit import end_process\n"
         "with joined_world() as world: print(f'{world.total(world.rank, 1)}\\n', end='')\n"
         "end_process()"
     )

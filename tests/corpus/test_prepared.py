@@ -9,14 +9,15 @@ from pathlib import Path
 import pytest
 
 from tandem.config import CorpusConfig
-from tandem.corpus.prepare import prepare
+from tandem.corpus.prepare.pipeline import prepare
 from tandem.corpus.prepared import PreparedCorpus
+from tandem.corpus.text_files import CorpusTexts
 from tandem.errors import TandemError
 
 
 @pytest.fixture
 def corpus(train: tuple[Path, Path], dev: tuple[Path, Path], tmp_path: Path) -> PreparedCorpus:
-    return prepare(train=[train], dev=dev, out=tmp_path / "corpus", settings=CorpusConfig(vocab_size=400))
+    return prepare(CorpusTexts([train], dev), tmp_path / "corpus", CorpusConfig(vocab_size=400))
 
 
 def test_what_was_prepared_is_opened(corpus: PreparedCorpus) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import resource
 import shutil
+import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -15,7 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tandem.corpus.shards import EncodedSide, Pairs, id_dtype, write_order, write_pairs, write_shard
+from tandem.corpus.shards import EncodedPairs, EncodedSide, id_dtype, write_order, write_pairs, write_shard
 from tandem.errors import TandemError
 
 # Hundreds of small corpora, each brought to the disk, would take a minute where the disk is busy.
@@ -48,7 +50,7 @@ def _by_length(pairs: Sequence[Pair]) -> list[int]:
     return sorted(range(len(pairs)), key=place)
 
 
-def _read(pairs: Pairs, rows: Sequence[int]) -> list[Pair]:
+def _read(pairs: EncodedPairs, rows: Sequence[int]) -> list[Pair]:
     """Some pairs, read all together."""
     sides = [np.split(side.ids, np.cumsum(side.lengths)[:-1]) for side in pairs.read(rows)]
     return [(source.tolist(), target.tolist()) for source, target in zip(*sides, strict=True)]
@@ -61,10 +63,8 @@ def test_round_trip(corpus: tuple[int, list[Pair]], pairs_per_shard: int) -> Non
     with tempfile.TemporaryDirectory(dir=IN_MEMORY) as folder:
         directory = Path(folder)
         write_pairs(directory, iter(pairs), vocab_size=vocab_size, pairs_per_shard=pairs_per_shard)
-        opened = Pairs.open(directory)
+        opened = EncodedPairs(directory)
         assert [(opened.source(i).tolist(), opened.target(i).tolist()) for i in range(len(opened))] == pairs
-        assert opened.source_tokens == sum(len(source) for source, _ in pairs)
-        assert opened.target_tokens == sum(len(target) for _, target in pairs)
         shards = len(list(directory.glob("*.source.npy")))
         assert shards == max(1, -(-len(pairs) // pairs_per_shard))
         rows = _by_length(pairs)
@@ -89,7 +89,7 @@ def test_empty_shards(tmp_path: Path, empty: Sequence[int]) -> None:
         write_shard(tmp_path, number, _side([pair[0] for pair in pairs]), _side([pair[1] for pair in pairs]))
         written += pairs
     write_order(tmp_path)
-    opened = Pairs.open(tmp_path)
+    opened = EncodedPairs(tmp_path)
     assert len(opened) == len(written)
     assert [(opened.source(i).tolist(), opened.target(i).tolist()) for i in range(len(opened))] == written
     assert opened.order.tolist() == _by_length(written)
@@ -134,13 +134,10 @@ def test_a_failed_write_leaves_no_half_file(tmp_path: Path) -> None:
 
 def test_sentences_are_read_only_views_of_the_files(tmp_path: Path) -> None:
     write_pairs(tmp_path, PAIRS, vocab_size=1000, pairs_per_shard=2)
-    pairs = Pairs.open(tmp_path)
+    pairs = EncodedPairs(tmp_path)
     sentence = pairs.source(0)
     assert not sentence.flags.owndata
-    base = sentence
-    while isinstance(base.base, np.ndarray):
-        base = base.base
-    assert isinstance(base, np.memmap)
+    assert str(tmp_path / "00000.source.npy") in Path("/proc/self/maps").read_text()
     with pytest.raises(ValueError, match="read-only"):
         sentence[0] = 1
 
@@ -148,7 +145,7 @@ def test_sentences_are_read_only_views_of_the_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize("index", [-1, 5, 99])
 def test_an_index_outside_is_an_error(tmp_path: Path, index: int) -> None:
     write_pairs(tmp_path, PAIRS, vocab_size=1000, pairs_per_shard=2)
-    pairs = Pairs.open(tmp_path)
+    pairs = EncodedPairs(tmp_path)
     for ask in (pairs.source, pairs.target, lambda asked: pairs.read([0, asked])):
         with pytest.raises(IndexError, match=f"pair {index} of 5"):
             ask(index)
@@ -180,7 +177,7 @@ def test_damage_is_named(tmp_path: Path, name: str, damage: str) -> None:
     else:
         path.unlink()
     with pytest.raises(TandemError, match=r"\.npy: damaged shard.*tandem prepare") as e:
-        Pairs.open(tmp_path)
+        EncodedPairs(tmp_path)
     assert name in str(e.value)
     assert "\n" not in str(e.value)
 
@@ -189,14 +186,14 @@ def test_offsets_of_another_shard_are_seen(tmp_path: Path) -> None:
     write_pairs(tmp_path, PAIRS[:4], vocab_size=1000, pairs_per_shard=2)
     shutil.copy(tmp_path / "00000.target.offsets.npy", tmp_path / "00001.target.offsets.npy")
     with pytest.raises(TandemError, match="does not fit its ids"):
-        Pairs.open(tmp_path)
+        EncodedPairs(tmp_path)
 
 
 def test_sides_of_different_length_are_seen(tmp_path: Path) -> None:
     write_pairs(tmp_path, [([1], [1]), ([2], [])], vocab_size=1000)
     np.save(tmp_path / "00000.target.offsets.npy", np.array([0, 1]))
     with pytest.raises(TandemError, match="differ in length"):
-        Pairs.open(tmp_path)
+        EncodedPairs(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -213,9 +210,29 @@ def test_an_order_of_other_shards_is_seen(tmp_path: Path, name: str, values: np.
     write_pairs(tmp_path, PAIRS, vocab_size=1000)
     np.save(tmp_path / name, values)
     with pytest.raises(TandemError, match=rf"{name}: damaged shard \(.*{reason}"):
-        Pairs.open(tmp_path)
+        EncodedPairs(tmp_path)
 
 
 def test_a_directory_without_shards_is_refused(tmp_path: Path) -> None:
     with pytest.raises(TandemError, match="no token shards"):
-        Pairs.open(tmp_path / "nowhere")
+        EncodedPairs(tmp_path / "nowhere")
+
+
+READ_MANY = """
+import os, resource, sys
+from pathlib import Path
+from tandem.corpus.shards import EncodedPairs
+resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
+pairs = EncodedPairs(Path(sys.argv[1]))
+source, target = pairs.read(range(len(pairs)))
+print(len(os.listdir("/proc/self/fd")), source.ids.tolist() == target.ids.tolist() == list(range(len(pairs))))
+"""
+
+
+def test_open_shards_hold_no_file_descriptors(tmp_path: Path) -> None:
+    write_pairs(tmp_path, (([n], [n]) for n in range(400)), vocab_size=1000, pairs_per_shard=1)
+    assert len(list(tmp_path.glob("*.npy"))) > 1600
+    command = [sys.executable, "-c", READ_MANY, str(tmp_path)]
+    descriptors, same = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout.split()
+    assert int(descriptors) < 20
+    assert same == "True"

@@ -13,8 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tandem.corpus import tokenizer as module
-from tandem.corpus.tokenizer import BOS, EOS, PAD, SPACE_MARK, UNK, Tokenizer, train_tokenizer
+from tandem.corpus.tokenizer import SPACE_MARK, Tokenizer, default_vocab_size, train_tokenizer
 from tandem.errors import TandemError
+from tandem.vocabulary import BOS, EOS, PAD, UNK
 
 _ENGLISH = (("the cat", "a dog", "my friend"), ("sees", "loves", "draws"), ("the tree.", "green shoes.", "tea."))
 _GERMAN = (("die Katze", "ein Hund", "mein Freund"), ("sieht", "liebt", "mag"), ("den Baum.", "grüne Schuhe.", "Tee."))
@@ -159,3 +160,8 @@ def test_a_foreign_model_is_refused(tmp_path: Path) -> None:
         )
     with pytest.raises(TandemError, match="did not make"):
         Tokenizer.load(tmp_path / "m")
+
+
+@pytest.mark.parametrize(("pairs", "expected"), [(999_999, 8000), (1_000_000, 32000)])
+def test_the_default_vocabulary_grows_with_the_corpus(pairs: int, expected: int) -> None:
+    assert default_vocab_size(pairs) == expected

@@ -1,4 +1,4 @@
-"""Predictions from circumstances that were made up."""
+"""Predictions from made-up costs."""
 
 from __future__ import annotations
 
@@ -6,28 +6,32 @@ from dataclasses import replace
 
 import pytest
 
-from tandem.cluster.probe import Link
-from tandem.cluster.strategies import Circumstances, Plan
-from tandem.config import load
-from tandem.doctor.predict import MBIT, Task, other_links, over, predictions, with_second_host
+from tandem.cluster.exchange.choose_strategy import Link, StepCosts
+from tandem.cluster.exchange.strategy import ExchangePlan
+from tandem.config import Config
+from tandem.doctor.predict import MBIT, PlannedRun, other_links, over_link, predictions, with_second_host
 
 # 61 M values: 244 MB of float32.
-VALUES = 61_000_000
+SHAPES = [(61_000_000,)]
 # What a base model on two hosts with a port of 100 Mbit/s would measure; four bits leave the link idle at times.
-CAPPED = Circumstances(
+CAPPED = StepCosts(
     link=Link(100 * MBIT, 0.0),
     sum_seconds={"allreduce": 19.5, "bf16": 12.0, "int4": 4.5, "powersgd": 0.5},
     together_seconds=1.5,
     apart_seconds=1.4,
     backward_seconds=0.0,
     buckets=(1.0,),
-    remembers=True,
+    may_keep_state=True,
 )
 CODING = {"bf16": 0.1, "int4": 0.5}
 
 
-def task(*overrides: str, hosts: int = 2, price: float | None = None) -> Task:
-    return Task(load("transformer-base", ["train.max_steps=36000", *overrides]), hosts, VALUES, price)
+def task(*overrides: str, hosts: int = 2, price: float | None = None) -> PlannedRun:
+    return PlannedRun(Config.load("transformer-base", ["train.max_steps=36000", *overrides]), hosts, SHAPES, price)
+
+
+def costs(*overrides: str) -> StepCosts:
+    return replace(CAPPED, settings=task(*overrides).config.exchange)
 
 
 def test_every_way_and_the_one_that_the_settings_lead_to() -> None:
@@ -58,12 +62,12 @@ def test_every_way_and_the_one_that_the_settings_lead_to() -> None:
     ],
 )
 def test_what_the_user_wants_is_what_is_predicted(overrides: list[str], hosts: int, expected: str) -> None:
-    chosen = [each.exchange for each in predictions(task(*overrides, hosts=hosts), CAPPED) if each.chosen]
+    chosen = [each.exchange for each in predictions(task(*overrides, hosts=hosts), costs(*overrides)) if each.chosen]
     assert chosen == [expected]
 
 
 def test_the_start_of_local_steps_is_taken_together() -> None:
-    plan = Plan("diloco", 16)
+    plan = ExchangePlan("diloco", 16)
     together, apart = 1.5 + 4.5, 1.4 + 4.5 / 16
     assert task().hours(CAPPED, plan) == pytest.approx((8_000 * together + 28_000 * apart) / 3600)
     assert task("exchange.start_steps=0").hours(CAPPED, plan) == pytest.approx(10 * apart)
@@ -71,14 +75,14 @@ def test_the_start_of_local_steps_is_taken_together() -> None:
 
 
 def test_another_rate_changes_all_but_the_coding() -> None:
-    faster = over(CAPPED, CODING, 1_000 * MBIT)
+    faster = over_link(CAPPED, CODING, 1_000 * MBIT)
     assert faster.sum_seconds["allreduce"] == pytest.approx(1.95)
     assert faster.sum_seconds["int4"] == pytest.approx(0.5 + 0.4)
-    assert over(faster, CODING, 100 * MBIT).sum_seconds == pytest.approx(dict(CAPPED.sum_seconds))
+    assert over_link(faster, CODING, 100 * MBIT).sum_seconds == pytest.approx(dict(CAPPED.sum_seconds))
 
 
 def test_other_links_come_slowest_first_with_what_auto_would_take() -> None:
-    links = other_links(task(), CAPPED, CODING, [10_000, 100, 1_000])
+    links = list(other_links(task(), CAPPED, CODING, [10_000, 100, 1_000]))
     assert [link.mbit for link in links] == [100, 1_000, 10_000]
     assert [link.auto for link in links] == ["diloco with 32 local steps", "diloco with 16 local steps", "allreduce"]
     assert links[0].allreduce_step_seconds == pytest.approx(21.0)
@@ -87,13 +91,14 @@ def test_other_links_come_slowest_first_with_what_auto_would_take() -> None:
 
 def test_a_second_host_halves_what_is_not_the_update() -> None:
     alone = replace(CAPPED, together_seconds=3.0, apart_seconds=3.0)
-    second = over(with_second_host(alone, 0.2, VALUES), {}, 1_000 * MBIT)
+    second = over_link(with_second_host(task(), alone, 0.2), {}, 1_000 * MBIT)
     assert second.together_seconds == pytest.approx(1.6)
     # Each of two hosts sends as much as the gradient has: 1952 Mbit.
     assert second.sum_seconds["allreduce"] == pytest.approx(1.952)
 
 
 def test_float16_remembers_nothing() -> None:
-    forgetful = replace(CAPPED, remembers=False, sum_seconds={"allreduce": 19.5, "bf16": 12.0, "int4": 4.5})
-    config = load("transformer-base", ["train.precision=float16"])
-    assert [each.exchange for each in predictions(Task(config, 2, VALUES, None), forgetful)] == ["allreduce", "bf16"]
+    forgetful = replace(CAPPED, may_keep_state=False, sum_seconds={"allreduce": 19.5, "bf16": 12.0, "int4": 4.5})
+    config = Config.load("transformer-base", ["train.precision=float16"])
+    found = predictions(PlannedRun(config, 2, SHAPES, None), forgetful)
+    assert [each.exchange for each in found] == ["allreduce", "bf16"]

@@ -19,10 +19,10 @@ import torch
 from safetensors.torch import load_file
 
 from tandem.corpus.prepared import PreparedCorpus
-from tandem.monitor.journal import read_journal
+from testbed.journals import read_journal
 from tests.cluster.ranks import rank_environments
+from tests.places import REPOSITORY
 
-REPOSITORY = Path(__file__).parents[2]
 # One of everything: a rehearsed step costs as much as a real one and ten times the dispatch.
 NARROW = (
     "model.encoder_layers=1",
@@ -70,7 +70,7 @@ class Device:
     """Run this module of tests/gpu on the device instead of tandem's command line."""
 
     def arguments(self, *arguments: str) -> list[str]:
-        """Of `python -m rehearsal`, to run a command on the device."""
+        """Arguments of `python -m rehearsal` to run a command on the device."""
         options = ["--cards", str(self.cards), "--capability", self.capability, "--name", self.name]
         options += ["--memory-gb", str(self.memory_gb)]
         options += [] if self.counts is None else ["--counts", str(self.counts)]
@@ -221,6 +221,6 @@ def largest_difference(one: Mapping[str, torch.Tensor], other: Mapping[str, torc
 
 
 def counts(path: Path) -> dict[str, dict[str, int]]:
-    """What a device has counted."""
+    """The counters that a process has written."""
     read: dict[str, dict[str, int]] = json.loads(path.read_text())
     return read

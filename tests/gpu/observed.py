@@ -21,22 +21,22 @@ import torch
 
 from rehearsal.session import current
 from tandem.cli import program
-from tandem.train.batches import GlobalBatch
-from tandem.train.job import Job
+from tandem.training.batches import GlobalBatch
+from tandem.training.trainer import Trainer
 from tests.gpu.patched import PATCHES
 
 
 def main(directory: Path, options: dict[str, str], arguments: list[str]) -> None:
     rehearsal, rank = current(), int(os.environ.get("RANK", "0"))
     observed: list[dict[str, Any]] = []
-    learn = Job.learn
+    real_step = Trainer.step
     full_step, full_bytes, full_rank = map(int, options.get("full", "0:0:0").split(":"))
 
-    def learn_observed(job: Job, batch: GlobalBatch) -> None:
+    def observed_step(trainer: Trainer, batch: GlobalBatch) -> None:
         rehearsal.counts.clear()
         if (batch.step, rank) == (full_step, full_rank):
-            rehearsal.fail_allocation(above_bytes=full_bytes, card=rehearsal.card(job.world.device).index)
-        learn(job, batch)
+            rehearsal.fail_allocation(above_bytes=full_bytes, card=rehearsal.card(trainer.world.device).index)
+        real_step(trainer, batch)
         settings = {
             "fp32_precision": torch.backends.cuda.matmul.fp32_precision,
             "deterministic": torch.are_deterministic_algorithms_enabled(),
@@ -47,7 +47,7 @@ def main(directory: Path, options: dict[str, str], arguments: list[str]) -> None
 
     sys.argv = ["tandem", *arguments]
     with ExitStack() as stack:
-        stack.enter_context(patch.object(Job, "learn", learn_observed))
+        stack.enter_context(patch.object(Trainer, "step", observed_step))
         if "fault" in options:
             stack.enter_context(PATCHES[options["fault"]]())
         program()

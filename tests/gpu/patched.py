@@ -20,10 +20,10 @@ from torch import Tensor
 from rehearsal.session import current
 from tandem.cli import program
 from tandem.cluster import world
-from tandem.doctor import measure
+from tandem.doctor import examination
 from tandem.model import loss, search, transformer
 from tandem.model.batch import Batch, PackedBatch
-from tandem.train import batches, step
+from tandem.training import batches, step
 
 
 def float32_mask() -> Any:
@@ -53,14 +53,14 @@ def pageable_batches() -> Any:
 
 def item_in_the_loss() -> Any:
     """A look at the loss of every micro-batch waits for the device."""
-    real = loss.TranslationLoss.forward
+    real = loss.translation_loss
 
-    def forward(self: Any, *args: Any) -> Any:
-        sums = real(self, *args)
+    def looked_at(*args: Any) -> Any:
+        sums = real(*args)
         assert sums.objective.item() == sums.objective.item()
         return sums
 
-    return patch.object(loss.TranslationLoss, "forward", forward)
+    return patch.object(step, "translation_loss", looked_at)
 
 
 def labels_on_the_host() -> Any:
@@ -142,12 +142,12 @@ def full_in_the_update() -> Any:
 
 def little_room() -> Any:
     """The card of the second process has less memory to spare than that of the first."""
-    return patch.object(search, "largest_search_batch", lambda *_: (20, 3)[int(os.environ["RANK"])])
+    return patch.object(transformer, "largest_search_batch", lambda *_: (20, 3)[int(os.environ["RANK"])])
 
 
 def small_products() -> Any:
     """A card's speed is told by products of 8,192 rows, which take a processor half a minute."""
-    return patch.dict(measure.MATRIX_WIDTH, {"cuda": 256})
+    return patch.dict(examination.MATRIX_WIDTH, {"cuda": 256})
 
 
 PATCHES = {

@@ -1,4 +1,4 @@
-"""What a training step may make a GPU do, and what of it a step did too much."""
+"""Limits on what a training step may make a GPU do, and the faults of steps that exceed them."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from pathlib import Path
 from typing import Any
 
 # Every so many steps a plain all-reduce is taken apart into waiting and sending, with one message more.
-from tandem.cluster.exchange import SAMPLED_EVERY
+from tandem.cluster.exchange.traffic import SAMPLED_EVERY
 
-WAIT_FOR_RESULTS = "event cluster/instants.py"
+WAIT_FOR_RESULTS = "event monitor/device_clock.py"
 
 
 def observed_steps(directory: Path, rank: int = 0) -> list[dict[str, Any]]:
-    """What tests/gpu/observed.py has written."""
+    """The steps that tests/gpu/observed.py has written."""
     steps: list[dict[str, Any]] = json.loads((directory / f"steps-{rank}.json").read_text())
     return steps
 
 
 def faults(step: Mapping[str, Any]) -> Iterator[str]:
-    """In a sentence each."""
+    """A sentence for each limit that a step exceeds."""
     waits = step["synchronisations"]
     # The first step has none before it to ask for.
     if step["totals"]["synchronisations"] != (step["step"] > 1):

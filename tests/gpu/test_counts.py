@@ -1,4 +1,4 @@
-"""What training and search make a card do: launches, synchronisations, messages, copies; and the doctor's constants."""
+"""Launches, synchronisations, messages and copies of training and search on a card; and the doctor's constants."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from tandem.config import load
+from tandem.config import Config
 from tandem.corpus.prepared import PreparedCorpus
-from tandem.doctor.card_work import LAUNCHES, LOSS_CHUNK_ROWS
+from tandem.doctor.card.step_work import LAUNCHES
+from tandem.model.memory_estimate import LOSS_CHUNK_ROWS
 from tandem.model.search import LOOK_EVERY
 from tests.gpu.machines import WITH_DROPOUT, Device, run, run_ranks, succeeded, training
 from tests.gpu.steps import faults, observed_steps
@@ -53,7 +54,7 @@ def test_both_branches_compute_the_same(figures: dict[str, Any]) -> None:
 
 
 def test_the_doctor_counts_the_launches_that_there_are(figures: dict[str, Any]) -> None:
-    base, narrow = load("transformer-base"), figures["narrow"]
+    base, narrow = Config.load("transformer-base"), figures["narrow"]
     tokens = base.batch.tokens
     assert tokens == 2 * LOSS_CHUNK_ROWS
     assert LAUNCHES.micro_batch(base.model, tokens) == figures["step"]["launches_a_micro_batch"]

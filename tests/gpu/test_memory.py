@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tandem.config import load
+from tandem.config import Config
 from tandem.corpus.prepared import PreparedCorpus
 from tandem.model.memory_estimate import CONTEXT_BYTES, USABLE_SHARE, estimate_memory
 from tests.gpu.machines import (
@@ -45,7 +45,7 @@ def unsplit(tiny_corpus: PreparedCorpus, tmp_path_factory: pytest.TempPathFactor
 def test_a_full_card_makes_every_process_split(
     ranks: int, unsplit: Path, tiny_corpus: PreparedCorpus, tmp_path: Path
 ) -> None:
-    """Of two cards only the second is full, once, in the second step; both work in halves from there on."""
+    """Only the second of two cards is full, once, in the second step; both work in halves from there on."""
     arguments = training(tiny_corpus, tmp_path / "run", *EXACT, SPLIT)
     observed, full = Device(cards=ranks, module="observed"), f"full=2:{LARGE}:{ranks - 1}"
     succeeded(*run_ranks(["alpha"] * ranks, observed, str(tmp_path), full, "--", *arguments))
@@ -82,18 +82,19 @@ def test_without_splitting_it_is_one_sentence(ranks: int, tiny_corpus: PreparedC
 def test_a_card_too_small_for_the_model_is_refused_before_the_first_step(
     ranks: int, tiny_corpus: PreparedCorpus, tmp_path: Path
 ) -> None:
-    """Of two hosts, the second has the small card."""
+    """The second of two hosts has the small card."""
     devices = [*[Device()] * (ranks - 1), Device(memory_gb=0.3, name="NVIDIA Toy")]
     hosts = ["alpha", "beta"][-ranks:]
     sentence = one_sentence(run_ranks(hosts, devices, *training(tiny_corpus, tmp_path / "run", "train.precision=auto")))
-    assert sentence.startswith("tandem: beta: training needs about ")
+    where = "rank 1 on beta: " if ranks == 2 else ""
+    assert sentence.startswith(f"tandem: {where}training needs about ")
     assert "but NVIDIA Toy has 0.3 GB; take a smaller model, or take a larger card" in sentence
     assert not list((tmp_path / "run").glob("checkpoints/*"))
 
 
 def test_micro_batches_by_memory_are_kept_on_another_card(tiny_corpus: PreparedCorpus, tmp_path: Path) -> None:
     settings = ("batch.tokens=auto", "batch.step_tokens=512", *WITHOUT_DROPOUT)
-    model = load("demo", [*NARROW, *WITHOUT_DROPOUT]).model
+    model = Config.load("demo", [*NARROW, *WITHOUT_DROPOUT]).model
     enough = estimate_memory(model, tiny_corpus.tokenizer.vocab_size, 300, "bfloat16").total / USABLE_SHARE
     small = Device(memory_gb=enough / 1e9)
     succeeded(run(small, *training(tiny_corpus, tmp_path, *settings, "train.max_steps=3")))

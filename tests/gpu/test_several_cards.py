@@ -1,4 +1,4 @@
-"""Two cards, and two hosts with two cards each: the same steps as one card, in every way of exchanging."""
+"""Two cards, and two hosts with two cards each: the same steps as one card, in every exchange strategy."""
 
 from __future__ import annotations
 

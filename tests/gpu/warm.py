@@ -21,10 +21,10 @@ from rehearsal.__main__ import main as rehearse
 
 IMPORTED = (
     "tandem.cli",
-    "tandem.train.loop",
-    "tandem.train.average",
-    "tandem.serve.translator",
-    "tandem.doctor.examine",
+    "tandem.training.loop",
+    "tandem.training.checkpoints.average",
+    "tandem.translator",
+    "tandem.doctor.examination",
 )
 
 

@@ -10,24 +10,24 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from tandem.config import ModelConfig
-from tandem.corpus.tokenizer import BOS, EOS, PAD
 from tandem.model.batch import Batch, PackedBatch
-from tandem.model.loss import TranslationLoss
+from tandem.model.loss import translation_loss
 from tandem.model.search import beam_search
 from tandem.model.transformer import Transformer
+from tandem.vocabulary import BOS, EOS, PAD
 
 
-def random_model(vocab_size: int = 21, *, seed: int = 0, spread: float = 0.3, **settings: float) -> Transformer:
+def random_model(vocab_size: int = 21, *, spread: float = 0.3, **settings: float) -> Transformer:
     """An untrained model in evaluation mode, in float64, so that only real differences show.
 
     Every parameter is moved away from its first value: biases of zero and gains of one would hide mix-ups.
     """
     shape = {"encoder_layers": 2, "decoder_layers": 2, "d_model": 16, "heads": 4, "d_ff": 24, "max_length": 40}
-    torch.manual_seed(seed)
+    torch.manual_seed(0)
     model = Transformer(ModelConfig(**{**shape, **settings}), vocab_size).double().eval()  # type: ignore[arg-type]
     with torch.no_grad():
         for parameter in model.parameters():
-            parameter += spread * torch.randn_like(parameter)
+            parameter.add_(spread * torch.randn_like(parameter))
     return model
 
 
@@ -42,14 +42,15 @@ def trained_model(vocab_size: int, steps: int) -> Transformer:
     Untrained models repeat one piece or stay silent, and would make poor subjects for a search.
     """
     model = random_model(vocab_size, encoder_layers=1, decoder_layers=1, d_model=32, d_ff=32, spread=0.0).float()
-    criterion = TranslationLoss(model, smoothing=0.0).train()
+    model.train()
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
     random = np.random.default_rng(0)
     for _ in range(steps):
         sources = [random.integers(4, vocab_size, size=length).tolist() for length in random.integers(1, 9, size=32)]
         targets = [[piece for piece in source[::-1] if random.random() > 0.25] for source in sources]
         batch = batch_of(padded([[*ids, EOS] for ids in sources]), padded([[BOS, *ids, EOS] for ids in targets]))
-        criterion(batch, factor=1 / sum(len(ids) + 1 for ids in targets)).scaled.backward()
+        factor = 1 / sum(len(ids) + 1 for ids in targets)
+        translation_loss(model, batch, smoothing=0.0, factor=factor).scaled.backward()
         optimizer.step()
         optimizer.zero_grad()
     return model.double().eval()

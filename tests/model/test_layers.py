@@ -119,9 +119,9 @@ ATTENTION_MASKS = {
 @pytest.mark.parametrize("mask", ATTENTION_MASKS.values(), ids=ATTENTION_MASKS.keys())
 def test_attention_and_its_gradients_are_those_of_pytorch(mask: Tensor | None) -> None:
     shapes = ((3, 2, 5, 4), (3, 2, 7, 4), (3, 2, 7, 4))
-    inputs = [normal(*shape, seed=seed).requires_grad_() for seed, shape in enumerate(shapes)]
-    ours = attend(*inputs, mask=None if mask is None else mask.double(), rate=0.0)
-    theirs = F.scaled_dot_product_attention(*inputs, attn_mask=None if mask is None else mask.double())
+    inputs = q, k, v = [normal(*shape, seed=seed).requires_grad_() for seed, shape in enumerate(shapes)]
+    ours = attend(q, k, v, mask=None if mask is None else mask.double(), rate=0.0)
+    theirs = F.scaled_dot_product_attention(q, k, v, attn_mask=None if mask is None else mask.double())
     torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-12)
     grad = normal(*ours.shape, seed=5)
     for mine, reference in zip(

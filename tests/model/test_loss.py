@@ -7,10 +7,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from tandem.corpus.tokenizer import BOS, EOS, PAD
 from tandem.model import loss as loss_module
 from tandem.model.flat_weights import FlatWeights, WorkingCopy
-from tandem.model.loss import CPU_CHUNK_ROWS, ChunkedCrossEntropy, TranslationLoss, exact_nll
+from tandem.model.loss import CPU_CHUNK_ROWS, ChunkedCrossEntropy, exact_nll, translation_loss
+from tandem.vocabulary import BOS, EOS, PAD
 from tests.model.models import batch_of, random_ids, random_model
 
 SMOOTHINGS = [0.0, 0.1, 0.9]
@@ -62,8 +62,8 @@ def test_value_and_gradients_in_double_precision(rows: int, smoothing: float) ->
 def test_value_and_gradients_in_single_precision(smoothing: float) -> None:
     hidden_ND, weight_VD, targets_N = problem(700)
     exact = dense(hidden_ND, weight_VD, targets_N, smoothing)
-    singles = [x.detach().float().requires_grad_() for x in (hidden_ND, weight_VD)]
-    objective, _ = chunked(*singles, targets_N, smoothing)
+    singles = hidden, weight = [x.detach().float().requires_grad_() for x in (hidden_ND, weight_VD)]
+    objective, _ = chunked(hidden, weight, targets_N, smoothing)
     assert objective.dtype == torch.float32
     torch.testing.assert_close(objective.double(), exact, rtol=1e-5, atol=0)
     for mine, reference in zip(
@@ -148,7 +148,7 @@ def a_batch(seed: int = 0, lengths: tuple[int, ...] = (4, 2, 6)) -> tuple[Tensor
 def test_loss_of_the_model_is_the_dense_loss_over_real_labels_and_real_pieces() -> None:
     model = random_model(21)  # the vocabulary's matrix has 24 rows
     source_BS, target_BT = a_batch()
-    objective, _, nll = TranslationLoss(model, 0.1)(batch_of(source_BS, target_BT))
+    objective, _, nll = translation_loss(model, batch_of(source_BS, target_BT), 0.1)
     ours = torch.autograd.grad(objective, list(model.parameters()))
     logits_BTV = model(source_BS, target_BT[:, :-1]) @ model.embedding.weight[:21].T
     logits, labels = logits_BTV.flatten(0, 1), target_BT[:, 1:].flatten()
@@ -165,25 +165,27 @@ def test_loss_of_the_model_is_the_dense_loss_over_real_labels_and_real_pieces() 
 
 
 def test_padding_costs_nothing() -> None:
-    criterion = TranslationLoss(random_model(), 0.1)
+    model = random_model()
     source_BS, target_BT = a_batch()
-    plain = criterion(batch_of(source_BS, target_BT))
-    padded = criterion(batch_of(F.pad(source_BS, (0, 3), value=PAD), F.pad(target_BT, (0, 4), value=PAD)))
+    plain = translation_loss(model, batch_of(source_BS, target_BT), 0.1)
+    wider = batch_of(F.pad(source_BS, (0, 3), value=PAD), F.pad(target_BT, (0, 4), value=PAD))
+    padded = translation_loss(model, wider, 0.1)
     for mine, reference in zip(padded, plain, strict=True):
         torch.testing.assert_close(mine, reference, rtol=1e-7, atol=0)
 
 
 def test_the_loss_of_two_batches_is_the_sum_of_their_losses() -> None:
     """What rule 1 rests on: micro-batches add up, however the sentences are dealt to them."""
-    criterion = TranslationLoss(random_model(), 0.1)
+    model = random_model()
     source_BS, target_BT = a_batch()
-    whole, _, whole_nll = criterion(batch_of(source_BS, target_BT))
-    whole_grads = torch.autograd.grad(whole, list(criterion.parameters()))
-    parts = [criterion(batch_of(source_BS[rows], target_BT[rows])) for rows in (slice(0, 1), slice(1, 3))]
+    whole, _, whole_nll = translation_loss(model, batch_of(source_BS, target_BT), 0.1)
+    whole_grads = torch.autograd.grad(whole, list(model.parameters()))
+    halves = [batch_of(source_BS[rows], target_BT[rows]) for rows in (slice(0, 1), slice(1, 3))]
+    parts = [translation_loss(model, half, 0.1) for half in halves]
     total = parts[0][0] + parts[1][0]
     torch.testing.assert_close(total, whole, rtol=1e-7, atol=0)
     torch.testing.assert_close(parts[0].nll + parts[1].nll, whole_nll, rtol=1e-7, atol=0)
-    for mine, reference in zip(torch.autograd.grad(total, list(criterion.parameters())), whole_grads, strict=True):
+    for mine, reference in zip(torch.autograd.grad(total, list(model.parameters())), whole_grads, strict=True):
         torch.testing.assert_close(mine, reference, rtol=1e-9, atol=1e-11)
 
 
@@ -193,7 +195,7 @@ def test_exact_likelihood_agrees_and_counts_the_tokens() -> None:
     batch = batch_of(source_BS, target_BT)
     nll = float(exact_nll(model, batch))
     assert len(batch.labels_N) == (4 + 1) + (2 + 1) + (6 + 1)
-    assert nll == pytest.approx(float(TranslationLoss(model, 0.1)(batch).nll), rel=1e-5)
+    assert nll == pytest.approx(float(translation_loss(model, batch, 0.1).nll), rel=1e-5)
     # One token at a time, by the definition.
     by_hand = 0.0
     for row in range(3):

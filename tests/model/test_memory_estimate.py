@@ -10,11 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from tandem.cluster.reducer import BUCKET_BYTES
-from tandem.config import ModelConfig, load
+from tandem.config import Config, ModelConfig
 from tandem.model import layers, transformer
 from tandem.model.memory_estimate import (
-    BUCKET_VALUES,
+    BUCKET_BYTES,
     CONTEXT_BYTES,
     MOST_SEARCH_SENTENCES,
     TOKENS_STEP,
@@ -31,7 +30,7 @@ from tandem.model.transformer import Transformer
 GB = 10**9
 # Two heads of width 2; 448 weights in the layers and norms, and 16 rows of 4 in the embedding of 10 pieces.
 SMALL = ModelConfig(encoder_layers=1, decoder_layers=1, d_model=4, heads=2, d_ff=8, max_length=16)
-BASE = load("transformer-base")
+BASE = Config.load("transformer-base")
 MODELS = st.builds(
     ModelConfig,
     encoder_layers=st.integers(1, 12),
@@ -62,7 +61,7 @@ def test_a_small_case_by_hand() -> None:
         dropout_masks=7 * 12 + 2 * 24,
         activation_gradients=2 * 24 * 2 + 4 * 12 * 2,
         logits=3 * 16 * (2 + 4 + 2) + 2 * 64 * 4,
-        gradients_in_flight=2 * BUCKET_VALUES * 2 + 3 * 64 * 4,
+        gradients_in_flight=2 * (BUCKET_BYTES // 4) * 2 + 3 * 64 * 4,
         exchange_buffers=0,
         context=CONTEXT_BYTES,
     )
@@ -92,14 +91,10 @@ def test_vectors_of_the_exchange_come_on_top() -> None:
 
 @pytest.mark.parametrize("preset", ["demo", "small", "transformer-base", "transformer-big"])
 def test_the_model_has_as_many_weights(preset: str) -> None:
-    config = load(preset).model
+    config = Config.load(preset).model
     with torch.device("meta"):
         weights = sum(parameter.numel() for parameter in Transformer(config, 8_001).parameters())
     assert layer_parameters(config) + padded_vocabulary(8_001) * config.d_model == weights
-
-
-def test_what_is_known_of_the_model_without_importing_it() -> None:
-    assert BUCKET_BYTES == 4 * BUCKET_VALUES
 
 
 @given(MODELS, st.integers(1, 100_000), st.sampled_from(["auto", "float32", "bfloat16", "float16"]))
@@ -154,10 +149,10 @@ def _dropout(x: Tensor, rate: float, training: bool) -> Tensor:
 @pytest.mark.parametrize("preset", ["demo", "small", "transformer-base", "transformer-big"])
 def test_autograd_keeps_as_much_or_a_little_less(preset: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Counted in a forward pass on the meta device, with a GPU's attention and dropout in the CPU's place."""
-    monkeypatch.setattr(layers, "attend", lambda q, k, v, **_: FlashAttention.apply(q, k, v))  # type: ignore[no-untyped-call]
+    monkeypatch.setattr(layers, "attend", lambda q, k, v, **_: FlashAttention.apply(q, k, v))
     for module in (layers, transformer):
         monkeypatch.setattr(module, "dropout", _dropout)
-    config, kept = load(preset).model, {}
+    config, kept = Config.load(preset).model, {}
     with torch.device("meta"):
         model = Transformer(config, 8_000).to(torch.bfloat16)
         ids = torch.empty(128, 64, dtype=torch.int64)

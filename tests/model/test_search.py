@@ -12,10 +12,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from tandem.config import SearchConfig
-from tandem.corpus.tokenizer import BOS, EOS, PAD, UNK
 from tandem.model import search as search_module
 from tandem.model.search import length_limit, length_penalty, translate_ids
 from tandem.model.transformer import Transformer
+from tandem.vocabulary import BOS, EOS, PAD, UNK
 from tests.model.models import padded, random_ids, random_model, search_padded
 
 SENTENCE_MARKS = {PAD, BOS, EOS}
@@ -32,7 +32,7 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
 def log_probabilities(model: Transformer, source: list[int], targets_BT: Tensor) -> Tensor:
     """For each position of BOS and the targets, the log-probabilities of what follows, by teacher forcing."""
     source_BS = torch.tensor([source]).expand(len(targets_BT), -1)
-    hidden_BTD = model(source_BS, F.pad(targets_BT, (1, 0), value=BOS))
+    hidden_BTD: Tensor = model(source_BS, F.pad(targets_BT, (1, 0), value=BOS))
     return (hidden_BTD @ model.output_weight()[: model.vocab_size].T).log_softmax(-1)
 
 
@@ -167,7 +167,8 @@ def test_one_hypothesis_takes_the_best_piece_each_time_where_only_the_limit_ends
     with torch.no_grad():  # EOS never comes by itself
         model.decoder_norm.bias[0] += 5
         model.embedding.weight[EOS, 0] -= 50
-    source, expected = [4, 7, 6, 5, EOS], []
+    source = [4, 7, 6, 5, EOS]
+    expected: list[int] = []
     for _ in range(39):
         next_V = log_probabilities(model, source, torch.tensor([expected], dtype=torch.int64))[0, -1]
         next_V[[PAD, BOS, EOS]] = -math.inf
@@ -269,7 +270,12 @@ def test_the_limit_is_respected_up_to_the_last_position(pieces: int) -> None:
 
 def test_a_source_that_is_too_long_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     searched: list[list[int]] = []
-    monkeypatch.setattr(search_module, "beam_search", lambda model, sources, *_: searched.extend(sources) or [[]])
+
+    def searching(model: Transformer, sources: list[list[int]], *_: object) -> list[list[int]]:
+        searched.extend(sources)
+        return [[]]
+
+    monkeypatch.setattr(search_module, "beam_search", searching)
     source = random_ids(60).tolist()
     translate_ids(random_model(max_length=40), [source], SearchConfig())
     assert searched == [source[:39]]
@@ -283,8 +289,7 @@ def test_padding_and_the_start_of_a_sentence_are_never_written() -> None:
 
 
 def test_half_precision_scores_are_added_up_in_full() -> None:
-    model = constant_model({5: 0.9, EOS: 0.1}).float()
-    model.compute_dtype = torch.bfloat16
+    model = constant_model({5: 0.9, EOS: 0.1}).bfloat16()
     assert search_padded(model, torch.tensor([[6, EOS]]), beam=2, alpha=1.0) == [[5] * 39]
 
 

@@ -9,11 +9,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from tandem.config import ModelConfig, load
-from tandem.corpus.tokenizer import BOS, EOS, PAD
+from tandem.config import Config, ModelConfig
 from tandem.model.flat_weights import FlatWeights, WorkingCopy
-from tandem.model.layers import KeyValues
 from tandem.model.transformer import Transformer, sinusoids
+from tandem.vocabulary import BOS, EOS, PAD
 from tests.model.models import random_ids, random_model
 
 
@@ -89,8 +88,8 @@ def test_order_matters_on_both_sides() -> None:
 
 def decode(model: Transformer, source_BS: Tensor, tokens_BRT: Tensor) -> Tensor:
     """Hidden states (B, R, T, D) by one cached step a position."""
-    memory, pasts = model.encode(source_BS), [KeyValues() for _ in model.decoder]
-    steps = [model.step(tokens_BRT[:, :, position], position, pasts, memory) for position in range(tokens_BRT.shape[2])]
+    state = model.encode(source_BS)
+    steps = [model.step(tokens_BRT[:, :, position], position, state) for position in range(tokens_BRT.shape[2])]
     return torch.stack(steps, dim=2)
 
 
@@ -108,14 +107,13 @@ def test_cached_steps_equal_forward(hypotheses: int) -> None:
 def test_the_cache_follows_a_reordering_of_the_hypotheses() -> None:
     model = random_model()
     source_BS, tokens_BRT = random_ids(2, 5), random_ids(2, 3, 4, seed=1)
-    memory, pasts = model.encode(source_BS), [KeyValues() for _ in model.decoder]
+    state = model.encode(source_BS)
     for position in range(3):
-        model.step(tokens_BRT[:, :, position], position, pasts, memory)
+        model.step(tokens_BRT[:, :, position], position, state)
     parents_BR = torch.tensor([[2, 2, 0], [1, 0, 1]])
     rows = (torch.arange(2)[:, None] * 3 + parents_BR).flatten()
-    for past in pasts:
-        past.select(rows)
-    states_BRD = model.step(tokens_BRT[:, :, 3], 3, pasts, memory)
+    state.select_hypotheses(rows)
+    states_BRD = model.step(tokens_BRT[:, :, 3], 3, state)
     for sentence in range(2):
         for hypothesis, parent in enumerate(parents_BR[sentence].tolist()):
             grown = torch.cat([tokens_BRT[sentence, parent, :3], tokens_BRT[sentence, hypothesis, 3:]])
@@ -123,14 +121,14 @@ def test_the_cache_follows_a_reordering_of_the_hypotheses() -> None:
             close(states_BRD[sentence, hypothesis], expected[0, -1])
 
 
-def test_a_memory_can_be_narrowed_to_some_sentences() -> None:
+def test_a_search_can_be_narrowed_to_some_sentences() -> None:
     model = random_model()
     source_BS, target_BT = random_ids(3, 6), random_ids(3, 1, seed=1)
     source_BS[0, 4:] = PAD
     chosen = torch.tensor([2, 0])
-    memory = model.encode(source_BS).select(chosen)
-    state = model.step(target_BT[chosen], 0, [KeyValues() for _ in model.decoder], memory)
-    close(state, model(source_BS, target_BT)[chosen])
+    state = model.encode(source_BS)
+    state.select_sentences(chosen)
+    close(model.step(target_BT[chosen], 0, state), model(source_BS, target_BT)[chosen])
 
 
 # --- parameters
@@ -175,7 +173,7 @@ def parameters_of(config: ModelConfig, rows: int) -> int:
     ],
 )
 def test_number_of_parameters(preset: str, vocab_size: int, expected: int) -> None:
-    config = load(preset).model
+    config = Config.load(preset).model
     with torch.device("meta"):
         model = Transformer(config, vocab_size)
     assert sum(parameter.numel() for parameter in model.parameters()) == expected
@@ -237,7 +235,7 @@ def test_half_precision_is_close_and_the_weights_stay_whole() -> None:
 @pytest.mark.parametrize("which", ["dropout", "attention_dropout", "activation_dropout"])
 def test_each_dropout_acts_in_training_only_and_follows_the_seed(which: str) -> None:
     rates = dict.fromkeys(("dropout", "attention_dropout", "activation_dropout"), 0.0) | {which: 0.5}
-    model = random_model(**rates)
+    model = random_model(21, **rates)
     source_BS, target_BT = random_ids(3, 6), random_ids(3, 5, seed=1)
     exact = model(source_BS, target_BT)
     assert torch.equal(model(source_BS, target_BT), exact)

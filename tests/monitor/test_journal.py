@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 
-from tandem.monitor.journal import Journal, Recorder, View, read_journal
+from tandem.monitor.journal import Journal, Recorder
 from tandem.monitor.records import Ended, Evaluated, Noticed, Progressed, Record, Sample, Saved, Started
-from tests.monitor.made import made
+from tandem.monitor.views import View
+from testbed.journals import read_journal
+from tests.monitor.example_records import example
 
 
 def write(directory: Path, *messages: str, rank: int = 0) -> Path:
@@ -43,12 +45,12 @@ def test_a_line_a_record_with_the_time_and_the_kind(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("record", "kind"),
     [
-        (made(Started, step=3, host="h"), "started"),
-        (made(Progressed, step=3, seconds={"data": 0.25, "other": 1.5}), "progressed"),
-        (made(Evaluated, step=3, samples=[Sample(source="a", reference="b", hypothesis="c")]), "evaluated"),
-        (made(Saved, step=3, path="/x"), "saved"),
-        (made(Noticed, step=3), "noticed"),
-        (made(Ended, step=3, best_bleu=None), "ended"),
+        (example(Started, step=3, host="h"), "started"),
+        (example(Progressed, step=3, seconds={"data": 0.25, "other": 1.5}), "progressed"),
+        (example(Evaluated, step=3, samples=[Sample(source="a", reference="b", hypothesis="c")]), "evaluated"),
+        (example(Saved, step=3, path="/x"), "saved"),
+        (example(Noticed, step=3), "noticed"),
+        (example(Ended, step=3, best_bleu=None), "ended"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )

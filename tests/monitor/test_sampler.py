@@ -16,31 +16,18 @@ import pynvml
 import pytest
 
 from tandem.monitor import sampler as sampler_module
-from tandem.monitor.gpus import Gpus
+from tandem.monitor.gpus import GpuMeter
+from tandem.monitor.host_summary import summarise
 from tandem.monitor.records import GpuUse, HostUse
-from tandem.monitor.sampler import HostMeter, Sampler, summarise
+from tandem.monitor.sampler import HostMeter, Sampler
+from tests.monitor.example_records import example
 
-GPU = GpuUse(name="card", utilisation=1.0, memory_used_bytes=4, memory_total_bytes=16, watts=100.0, watts_cap=250.0)
+GPU = example(GpuUse, utilisation=1.0, memory_used_bytes=4, memory_total_bytes=16, watts=100.0, watts_cap=250.0)
 
 
 def use(**values: Any) -> HostUse:
-    made = HostUse(
-        host="vm1",
-        seconds=1.0,
-        cpu=0.5,
-        memory_used_bytes=10,
-        memory_total_bytes=40,
-        disk_read_mbyte_per_second=0.0,
-        disk_written_mbyte_per_second=0.0,
-        interface="eth0",
-        link_mbit_per_second=1000,
-        sent_mbyte_per_second=0.0,
-        sent_mbit_per_second=0.0,
-        received_mbyte_per_second=0.0,
-        received_mbit_per_second=0.0,
-        gpus=[],
-    )
-    return dataclasses.replace(made, **values)
+    usual = {"seconds": 1.0, "memory_used_bytes": 10, "memory_total_bytes": 40, "sent_mbit_per_second": 0.0}
+    return example(HostUse, **usual | values)
 
 
 def send_over_loopback(size: int) -> None:
@@ -104,7 +91,7 @@ def test_a_sampler_reports_until_it_is_stopped(monkeypatch: pytest.MonkeyPatch) 
     sampler.stop()
     count = reported.qsize()
     assert all(seen.seconds > 0 for seen in first)
-    assert len(sampler.take()) == 3 + count
+    assert len(sampler.drain()) == 3 + count
     # After it was stopped nothing comes.
     assert reported.qsize() == count
 
@@ -112,7 +99,7 @@ def test_a_sampler_reports_until_it_is_stopped(monkeypatch: pytest.MonkeyPatch) 
 def test_between_two_looks_the_newest_is_told_again() -> None:
     reported: list[HostUse] = []
     sampler = Sampler("lo", reported.append)
-    assert sampler.take() == sampler.take() == reported
+    assert sampler.drain() == sampler.drain() == reported
     assert len(reported) == 1
 
 
@@ -137,7 +124,7 @@ def test_without_a_driver_there_are_no_gpus() -> None:
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError:
-        assert Gpus(["GPU-a"]).read() == []
+        assert GpuMeter(["GPU-a"]).read() == []
     else:
         pynvml.nvmlShutdown()
         pytest.skip("this machine has an NVIDIA driver")
@@ -191,17 +178,8 @@ def nvml(monkeypatch: pytest.MonkeyPatch) -> StandIn:
 
 
 def test_only_the_cards_of_the_run_are_read(nvml: StandIn) -> None:
-    gpus = Gpus(["GPU-b", "GPU-d"])
-    first = GpuUse(
-        name="Tesla GPU-b",
-        uuid="GPU-b",
-        index=1,
-        utilisation=0.7,
-        memory_used_bytes=4,
-        memory_total_bytes=16,
-        watts=125.0,
-        watts_cap=250.0,
-    )
+    gpus = GpuMeter(["GPU-b", "GPU-d"])
+    first = dataclasses.replace(GPU, name="Tesla GPU-b", uuid="GPU-b", index=1, utilisation=0.7, watts=125.0)
     second = dataclasses.replace(first, name="Tesla GPU-d", uuid="GPU-d", index=3, utilisation=0.9)
     assert gpus.read() == [first, second]
     assert nvml.asked == {"GPU-b", "GPU-d"}
@@ -213,7 +191,7 @@ def test_only_the_cards_of_the_run_are_read(nvml: StandIn) -> None:
 
 
 def test_a_run_without_cards_does_not_open_nvml(nvml: StandIn) -> None:
-    gpus = Gpus()
+    gpus = GpuMeter()
     assert gpus.read() == []
     assert nvml.running == 0
     gpus.close()
@@ -222,11 +200,11 @@ def test_a_run_without_cards_does_not_open_nvml(nvml: StandIn) -> None:
 
 def test_a_card_that_nvml_does_not_know_is_passed_over(nvml: StandIn) -> None:
     nvml.refused.add(("HandleByUUID", "GPU-a"))
-    assert [use.uuid for use in Gpus(["MIG-x", "GPU-a", "GPU-c"]).read()] == ["GPU-c"]
+    assert [use.uuid for use in GpuMeter(["MIG-x", "GPU-a", "GPU-c"]).read()] == ["GPU-c"]
 
 
 def test_a_card_that_fails_does_not_hide_the_others(nvml: StandIn) -> None:
-    gpus = Gpus(["GPU-b", "GPU-d"])
+    gpus = GpuMeter(["GPU-b", "GPU-d"])
     nvml.lose("GPU-b")
     assert [use.uuid for use in gpus.read()] == ["GPU-d"]
 
@@ -242,7 +220,7 @@ def test_a_card_that_fails_does_not_hide_the_others(nvml: StandIn) -> None:
 )
 def test_what_a_card_refuses_is_all_that_is_missing(nvml: StandIn, call: str, missing: set[str]) -> None:
     nvml.refused.add((call, "GPU-b"))
-    one, other = (dataclasses.asdict(use) for use in Gpus(["GPU-b", "GPU-d"]).read())
+    one, other = (dataclasses.asdict(use) for use in GpuMeter(["GPU-b", "GPU-d"]).read())
     assert {name for name, value in one.items() if value is None} == missing
     assert None not in other.values()
 
@@ -250,7 +228,7 @@ def test_what_a_card_refuses_is_all_that_is_missing(nvml: StandIn, call: str, mi
 def test_a_sampler_reads_the_cards_it_is_told_of(nvml: StandIn) -> None:
     reported: list[HostUse] = []
     sampler = Sampler("lo", reported.append, ["GPU-a", "GPU-c"])
-    sampler.take()
+    sampler.drain()
     sampler.stop()
     assert [(gpu.index, gpu.utilisation) for gpu in reported[0].gpus] == [(0, 0.6), (2, 0.8)]
     assert nvml.running == 0

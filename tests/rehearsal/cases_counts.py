@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import math
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -53,7 +54,7 @@ def case_attention_is_one_kernel_forward_and_three_backward(rehearsal: Rehearsal
 
 def case_each_wait_for_the_device_is_counted(rehearsal: Rehearsal) -> None:
     x, counts = torch.ones(3, device="cuda"), rehearsal.counts
-    waits = {
+    waits: dict[str, list[Callable[[], object]]] = {
         "_local_scalar_dense": [lambda: x.sum().item(), lambda: float(x[0]), lambda: bool(x.any()), lambda: int(x[1])],
         "D2H pageable": [lambda: x.tolist(), lambda: x.cpu(), lambda: x.to("cpu")],
         "H2D pageable": [lambda: torch.ones(3).to("cuda", non_blocking=True), lambda: torch.tensor([1], device="cuda")],
@@ -148,5 +149,5 @@ def case_custom_function_in_backward(rehearsal: Rehearsal) -> None:
 
     x = torch.ones(3, device="cuda", requires_grad=True)
     rehearsal.counts.clear()
-    Doubling.apply(x).sum().backward()  # type: ignore[no-untyped-call]
+    Doubling.apply(x).sum().backward()
     assert rehearsal.counts.synchronisations == {f"_local_scalar_dense {_here(-6)}": 1}

@@ -56,8 +56,8 @@ def case_attention_equals_composed_attention(rehearsal: Rehearsal) -> None:
         results = []
         for device in ("cpu", "cuda"):
             placed = None if mask is None else mask.to(device)
-            leaves = [tensor.clone().to(device).requires_grad_() for tensor in inputs]
-            output = F.scaled_dot_product_attention(*leaves, attn_mask=placed, is_causal=is_causal)
+            leaves = q, k, v = [tensor.clone().to(device).requires_grad_() for tensor in inputs]
+            output = F.scaled_dot_product_attention(q, k, v, attn_mask=placed, is_causal=is_causal)
             output.square().sum().backward()
             results.append([output.detach().cpu(), *(leaf.grad.cpu() for leaf in leaves if leaf.grad is not None)])
         for expected, got in zip(*results, strict=True):

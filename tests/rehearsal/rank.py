@@ -50,16 +50,22 @@ def collectives(rank: int) -> None:
 
 def futures(rank: int) -> None:
     """A callback runs at once, in this thread, on device tensors."""
-    x, calls = torch.ones(2, device="cuda"), []
+    x = torch.ones(2, device="cuda")
+    calls: list[int] = []
+
+    def called(future: torch.futures.Future[list[torch.Tensor]]) -> torch.Tensor:
+        calls.append(rank)
+        return future.value()[0] * 10
+
     work = dist.all_reduce(x, async_op=True)
     assert work is not None
-    after = work.get_future().then(lambda future: calls.append(rank) or future.value()[0] * 10)
+    after = work.get_future().then(called)
     assert calls == [rank]
     assert after.wait().tolist() == [20.0, 20.0]
 
 
 def refusals(rehearsal: Rehearsal) -> None:
-    """What NCCL does not take."""
+    """NCCL refuses some dtypes, tensors that are not contiguous, and those of the CPU."""
     with pytest.raises(TypeError, match="not supported for NCCL process group: Short"):
         dist.all_reduce(torch.ones(2, device="cuda", dtype=torch.int16))
     with pytest.raises(ValueError, match="Tensors must be contiguous"):

@@ -1,0 +1,1 @@
+"""How gradients or weights cross the network: strategies, their cost, and the link they use."""

@@ -1,0 +1,166 @@
+"""Gradients of several backward passes added up in one flat float32 vector, and summed over processes on the way.
+
+What `DistributedDataParallel` does, for weights in half precision and a gradient in full: buckets of parameters are
+added to the vector as soon as backward is done with them, in one kernel for hundreds of tensors, and in a step's last
+pass each bucket then travels while backward still computes the next. The layout of buckets never changes, and with it
+the order in which processes add: a resumed run rounds like one left alone.
+"""
+
+from __future__ import annotations
+
+import math
+import weakref
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from tandem.cluster.exchange.traffic import ring_bytes
+from tandem.model.memory_estimate import BUCKET_BYTES
+from tandem.monitor.device_clock import Instant, now
+
+# The first bucket is small, as DDP's, so that the network begins early.
+FIRST_BUCKET_BYTES = 1 << 20
+
+
+def bucket_lengths(lengths: Sequence[int]) -> list[int]:
+    """How many parameters each bucket takes, counted from the end of the vector, where backward begins."""
+    counts, size, limit = [0], 0, FIRST_BUCKET_BYTES
+    for length in reversed(lengths):
+        if size >= limit:
+            counts.append(0)
+            size, limit = 0, BUCKET_BYTES
+        counts[-1] += 1
+        size += length * torch.float32.itemsize
+    return counts
+
+
+def bucket_shares(shapes: Sequence[Sequence[int]]) -> tuple[float, ...]:
+    """Shares of a gradient of these shapes by bucket, in the order in which backward comes to them."""
+    remaining = [math.prod(shape) for shape in shapes]
+    sizes, whole = [], sum(remaining)
+    for count in bucket_lengths(remaining):
+        sizes.append(sum(remaining[-count:]))
+        del remaining[-count:]
+    return tuple(size / whole for size in sizes)
+
+
+@dataclass
+class Bucket:
+    """Neighbouring parameters whose gradients are added and exchanged together."""
+
+    parameters: list[nn.Parameter]
+    part: Tensor
+    """Their stretch of the flat gradient."""
+    missing: int = 0
+    """Parameters that backward has not come to yet in this pass."""
+
+    def collect(self, first: bool) -> None:
+        """Move the parameters' gradients into the vector: over what is there, or added to it."""
+        gradients = [parameter.grad for parameter in self.parameters if parameter.grad is not None]
+        for parameter in self.parameters:
+            parameter.grad = None
+        if len(gradients) < len(self.parameters):
+            # Backward did not get here: what this process contributes is going to be thrown away by all.
+            self.part.zero_()
+            return
+        flat = [gradient.flatten() for gradient in gradients]
+        together = torch.cat(flat) if len(flat) > 1 else flat[0]
+        if first:
+            self.part.copy_(together)
+        else:
+            self.part.add_(together)
+
+
+@dataclass
+class Pass:
+    """What one backward pass has to do with the gradients it finds."""
+
+    first: bool
+    exchanges: bool
+    closed: int = 0
+    """Buckets that are in the vector already."""
+    works: list[dist.Work] = field(default_factory=list)
+    last_launch: Instant | None = None
+    """When the newest bucket began to travel, after which backward had nothing left to hide behind."""
+
+
+class GradientReducer:
+    """Adds gradients into a flat vector, and sums it over a process group in the passes that ask for it."""
+
+    def __init__(
+        self, leaves: Sequence[nn.Parameter], gradient: Tensor, group: dist.ProcessGroup | None, device: torch.device
+    ) -> None:
+        self._group, self._device = group, device
+        self.gradient = gradient
+        self.bytes = 0
+        """Sent by this process, by calculation."""
+        self._buckets: list[Bucket] = []
+        remaining, end = list(leaves), len(gradient)
+        for count in bucket_lengths([leaf.numel() for leaf in leaves]):
+            parameters = remaining[-count:]
+            del remaining[-count:]
+            start = end - sum(parameter.numel() for parameter in parameters)
+            self._add_bucket(Bucket(parameters, gradient[start:end]))
+            end = start
+        self._pass = Pass(first=True, exchanges=False)
+
+    def _add_bucket(self, bucket: Bucket) -> None:
+        number = len(self._buckets)
+        self._buckets.append(bucket)
+        # Hooks are kept by C++, where the garbage collector does not see that they close a circle: if they held the
+        # reducer, or the bucket, weights and gradient of a trial would stay on the card for the rest of the run.
+        reducer = weakref.ref(self)
+
+        def arrived(_: Tensor) -> None:
+            if (alive := reducer()) is not None:
+                alive._arrived(alive._buckets[number])
+
+        for parameter in bucket.parameters:
+            parameter.register_post_accumulate_grad_hook(arrived)  # type: ignore[no-untyped-call]
+
+    def expect(self, *, first: bool, exchanges: bool) -> None:
+        """Get ready for a backward pass: the step's first overwrites the vector, later ones add to it."""
+        self._pass = Pass(first, exchanges and self._group is not None)
+        for bucket in self._buckets:
+            bucket.missing = len(bucket.parameters)
+            for parameter in bucket.parameters:
+                parameter.grad = None
+
+    def finish(self) -> Instant | None:
+        """Wait until the vector holds what it should; when the last bucket began to travel, if any did.
+
+        A pass that broke off sends what is missing, too: the other processes wait for it.
+        """
+        for bucket in self._buckets[self._pass.closed :]:
+            self._close(bucket)
+        for work in self._pass.works:
+            work.wait()
+        return self._pass.last_launch
+
+    def sum_all(self) -> None:
+        """Sum the whole vector over the group now, after passes that exchanged nothing."""
+        self._start_sum(self.gradient).wait()
+
+    def _arrived(self, bucket: Bucket) -> None:
+        bucket.missing -= 1
+        # In order, whatever order gradients come in: every process must start the same sums one after the other.
+        while self._pass.closed < len(self._buckets) and not self._buckets[self._pass.closed].missing:
+            self._close(self._buckets[self._pass.closed])
+
+    def _close(self, bucket: Bucket) -> None:
+        # Memory may run out here; then the bucket is still to be closed, with nothing in it, when the pass is finished.
+        bucket.collect(self._pass.first)
+        if self._pass.exchanges:
+            self._pass.last_launch = now(self._device)
+            self._pass.works.append(self._start_sum(bucket.part))
+        self._pass.closed += 1
+
+    def _start_sum(self, vector: Tensor) -> dist.Work:
+        assert self._group is not None
+        self.bytes += ring_bytes(vector.nbytes, self._group.size())
+        work: dist.Work | None = dist.all_reduce(vector, group=self._group, async_op=True)
+        assert work is not None
+        return work

@@ -1,0 +1,1 @@
+"""The exchange strategies, a module each; tandem/registry.py lists them."""

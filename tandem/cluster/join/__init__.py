@@ -1,0 +1,1 @@
+"""Joining the processes of a run: variables of launchers, the store they meet at, and the roll call."""

@@ -1,0 +1,1 @@
+"""`tandem launch`: one command on several hosts, over ssh."""

@@ -1,0 +1,1 @@
+"""Text files to a prepared corpus: read, check, clean, learn the vocabulary, encode."""

@@ -1,0 +1,130 @@
+"""Names of the files and directories that Tandem writes. Every room spells them by this module alone.
+
+A corpus, made by `tandem prepare`:
+
+    corpus.json      facts, settings, sizes and digests of the other files
+    tokenizer.model  the joint vocabulary
+    train/ dev/ ...  shards of token ids
+
+A run, made by `tandem train`:
+
+    config.yaml      the resolved settings
+    run.json         the corpus the run learns from
+    tokenizer.model  its tokenizer, so that the run translates without the corpus
+    checkpoints/     the newest states, to resume from: step-00004000/ and so on
+    best/            the best weights by dev BLEU
+    averaged/        what `tandem average` made
+    choices.json     what was settled at the start where the settings say `auto`
+    exchange.json    the exchange strategy, where the settings leave it to be found out
+    hosts/           state of the exchange strategy that each host keeps for itself
+    journal/         the event log of every rank: rank-0.jsonl and so on
+    tensorboard/     event files
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+CORPUS_FILE = "corpus.json"
+TOKENIZER_FILE = "tokenizer.model"
+
+CONFIG_FILE = "config.yaml"
+RUN_FILE = "run.json"
+LOCK_FILE = ".lock"
+
+MODEL_FILE = "model.safetensors"
+OPTIMIZER_FILE = "optimizer.safetensors"
+STATE_FILE = "state.json"
+EXCHANGE_FILE = "exchange.safetensors"
+
+REPORT_PAGE, REPORT_MARKDOWN, REPORT_DATA = "report.html", "report.md", "report.json"
+
+_CHECKPOINT = re.compile(r"step-(\d{8,})")
+_JOURNAL = re.compile(r"rank-(\d+)\.jsonl")
+
+
+@dataclass(frozen=True)
+class RunPaths:
+    """Where everything lies in a run's directory, whether or not this host has the whole run."""
+
+    directory: Path
+
+    @property
+    def config_file(self) -> Path:
+        return self.directory / CONFIG_FILE
+
+    @property
+    def run_file(self) -> Path:
+        return self.directory / RUN_FILE
+
+    @property
+    def lock_file(self) -> Path:
+        return self.directory / LOCK_FILE
+
+    @property
+    def choices_file(self) -> Path:
+        return self.directory / "choices.json"
+
+    @property
+    def exchange_file(self) -> Path:
+        return self.directory / "exchange.json"
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.directory / "checkpoints"
+
+    @property
+    def best(self) -> Path:
+        return self.directory / "best"
+
+    @property
+    def averaged(self) -> Path:
+        return self.directory / "averaged"
+
+    @property
+    def tensorboard(self) -> Path:
+        return self.directory / "tensorboard"
+
+    @property
+    def journals(self) -> Path:
+        return self.directory / "journal"
+
+    def host_state(self, host: int) -> Path:
+        """What a host keeps for itself beside the checkpoints."""
+        return self.directory / "hosts" / f"host-{host}"
+
+
+def checkpoint_name(step: int) -> str:
+    return f"step-{step:08d}"
+
+
+def checkpoint_step(directory: Path) -> int | None:
+    """The step in a checkpoint directory's name; None for any other name."""
+    match = _CHECKPOINT.fullmatch(directory.name)
+    return int(match[1]) if match else None
+
+
+def checkpoint_directories(parent: Path) -> dict[int, Path]:
+    """The checkpoint directories in a directory by their step, oldest first."""
+    paths = {step: path for path in parent.glob("step-*") if (step := checkpoint_step(path)) is not None}
+    return dict(sorted(paths.items()))
+
+
+def journal_name(rank: int) -> str:
+    return f"rank-{rank}.jsonl"
+
+
+def journal_files(directory: Path) -> dict[int, Path]:
+    """The event logs in a run's journal directory by rank; none where the directory is missing."""
+    paths = directory.iterdir() if directory.is_dir() else ()
+    return dict(sorted((int(match[1]), path) for path in paths if (match := _JOURNAL.fullmatch(path.name))))
+
+
+def run_of_file(path: Path) -> Path | None:
+    """The directory of the run that a file belongs to, if it is a file by which a run is known."""
+    if path.name == RUN_FILE:
+        return path.parent
+    run = path.parent.parent
+    return run if path.suffix == ".jsonl" and path.parent == RunPaths(run).journals else None

@@ -1,0 +1,100 @@
+"""Splits wall-clock time into parts (data, compute, communication, ...): every second of a run belongs to one."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import torch
+
+from tandem.monitor.device_clock import Instant, is_past, now, seconds_between, wait_for
+
+StepPart = Literal["data", "compute", "communication", "waiting", "optimizer", "evaluation", "checkpoint"]
+STEP_PARTS: tuple[StepPart, ...] = get_args(StepPart)
+
+
+@dataclass(frozen=True)
+class Exposure:
+    """Exposed communication: a time in which this process did nothing but take part in an exchange."""
+
+    ready: Instant
+    """When its own contribution was ready."""
+    met: Instant | None
+    """When all others had theirs, too; None if that was not measured."""
+    done: Instant
+    """When it had the result."""
+
+
+class StepClock:
+    """Adds up wall-clock seconds by part; what no part claims is `other`, so the parts always make the whole.
+
+    `communication` is what of the exchange was not hidden behind compute, and `waiting` what of that was spent on
+    a slower peer, before it had anything to exchange. Where that was not measured, waiting is estimated from the
+    exchanges where it was: their mean wait, or their share of waiting, whichever is more.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._blocks: list[tuple[StepPart, Instant, Instant]] = []
+        self._exposures: list[tuple[StepPart | None, Exposure]] = []
+        self._mean_wait, self._wait_share = 0.0, 0.0
+        self._lap_start = time.perf_counter()
+
+    @contextmanager
+    def measure(self, part: StepPart) -> Iterator[None]:
+        """Charge the time of a block to a part."""
+        start = now(self._device)
+        try:
+            yield
+        finally:
+            self._blocks.append((part, start, now(self._device)))
+
+    def exchanged(self, exposure: Exposure | None, inside: StepPart | None = None) -> None:
+        """Charge an exchange to communication and waiting; it may have happened inside a block of another part."""
+        if exposure is not None:
+            self._exposures.append((inside, exposure))
+
+    def lap(self, *, wait: bool = True) -> dict[str, float]:
+        """Seconds by part since the last lap; their sum is the wall-clock time since then.
+
+        Without waiting for a GPU, what it has not done yet is counted as `other`: it may never do it.
+        """
+        seconds: dict[str, float] = dict.fromkeys(STEP_PARTS, 0.0)
+        if wait:
+            # Once, for all timestamps of the lap.
+            wait_for(now(self._device))
+        else:
+            self._blocks = [block for block in self._blocks if is_past(block[2])]
+            self._exposures = [exposure for exposure in self._exposures if is_past(exposure[1].done)]
+        for part, start, end in self._blocks:
+            seconds[part] += seconds_between(start, end)
+        self._split_exposures(seconds)
+        stop = time.perf_counter()
+        seconds["other"] = stop - self._lap_start - sum(seconds.values())
+        self._blocks, self._exposures, self._lap_start = [], [], stop
+        return seconds
+
+    def _split_exposures(self, seconds: dict[str, float]) -> None:
+        measured = [
+            (seconds_between(exposure.ready, exposure.met), seconds_between(exposure.ready, exposure.done))
+            for _, exposure in self._exposures
+            if exposure.met is not None
+        ]
+        if measured:
+            waits, lasted = (sum(column) for column in zip(*measured, strict=True))
+            self._mean_wait, self._wait_share = waits / len(measured), waits / lasted if lasted else 0.0
+        for part, exposure in self._exposures:
+            exposed = seconds_between(exposure.ready, exposure.done)
+            if exposure.met is not None:
+                wait = seconds_between(exposure.ready, exposure.met)
+            else:
+                # Where backward hides most of the exchange, what is left is mostly waiting: the mean says so. Where
+                # it hides nothing, a long exchange is long on both counts: the share says so.
+                wait = min(exposed, max(self._mean_wait, exposed * self._wait_share))
+            seconds["waiting"] += wait
+            seconds["communication"] += exposed - wait
+            if part is not None:
+                seconds[part] -= exposed

@@ -1,0 +1,1 @@
+"""`tandem watch`: a live view of a run, read from its journals."""

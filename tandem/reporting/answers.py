@@ -1,0 +1,106 @@
+"""The report object: answers with their evidence, and charts. HTML, Markdown and JSON are rendered from it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal, NamedTuple
+
+from tandem.reporting.run_record import Curve
+
+Confidence = Literal["high", "medium", "low", "none"]
+"""`none` goes with verdicts such as `unknown`: there is not enough evidence."""
+
+Evidence = dict[str, Any]
+"""Numbers (and short strings or lists of them) by name, ready for JSON; names carry their units."""
+
+
+class Judgement(NamedTuple):
+    """A verdict on a run, how sure it is, and why."""
+
+    verdict: str
+    confidence: Confidence
+    because: str
+
+
+class Reply(NamedTuple):
+    """What answers one of the questions; evidence that is None is not known and left out."""
+
+    verdict: str
+    confidence: Confidence
+    answer: str
+    evidence: Evidence
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """One of the eleven questions, answered."""
+
+    id: str
+    question: str
+    verdict: str
+    confidence: Confidence
+    answer: str
+    """One sentence."""
+    evidence: Evidence
+    explanation: str
+    """A sentence or two for somebody who learns: how one can tell, and what misleads."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trace:
+    """One line of a chart, or one layer of a stack."""
+
+    name: str
+    curve: Curve
+    dashed: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chart:
+    """A chart; all charts of a report share the step axis."""
+
+    id: str
+    title: str
+    y_label: str
+    traces: tuple[Trace, ...]
+    stacked: bool = False
+    note: str = ""
+    """What the chart shows, in a sentence."""
+    marks: tuple[tuple[float, str], ...] = ()
+    """Steps that get a vertical line, with its label."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """The report on a run."""
+
+    path: str
+    source: str
+    state: str
+    axis: str
+    """`step` or `epoch`: what the charts' common axis counts."""
+    version: str
+    """Tandem's own."""
+    made: str
+    """Date and time in ISO form."""
+    summary: tuple[str, ...]
+    questions: tuple[Answer, ...]
+    problems: tuple[str, ...] = ()
+    charts: tuple[Chart, ...] = field(default=(), repr=False)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The report for JSON, without the charts, whose data is in the run itself."""
+        names = ("path", "source", "state", "version", "made", "summary", "questions", "problems")
+        return {name: _finite(getattr(self, name)) for name in names}
+
+
+def _finite(value: Any) -> Any:
+    """A value for JSON, which has no place for what is not finite."""
+    if isinstance(value, Answer):
+        return _finite(asdict(value))
+    if isinstance(value, dict):
+        return {key: _finite(content) for key, content in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(content) for content in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

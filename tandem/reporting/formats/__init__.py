@@ -1,0 +1,1 @@
+"""Readers of runs: one module a program."""

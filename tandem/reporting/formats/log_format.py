@@ -1,0 +1,61 @@
+"""A log format: by what its files are recognised, and how they are read. tandem.registry.FORMATS lists all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache, partial
+from importlib.metadata import entry_points
+from pathlib import Path
+
+from tandem.registry import FORMATS
+from tandem.reporting.run_record import RunRecord
+
+# Packages offer formats of their own as entry points of this group.
+ENTRY_POINTS = "tandem.formats"
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A file, or several together, that may be a run."""
+
+    path: Path
+    files: Sequence[Path]
+    read: Callable[[], RunRecord]
+
+    @property
+    def size(self) -> int:
+        return sum(file.stat().st_size for file in self.files if file.exists())
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogFormat:
+    """The log of one program. A new one is a module of its own and one line in tandem.registry.FORMATS."""
+
+    title: str
+    """Its name in the list of what can be read, e.g. `a Marian log`."""
+    read: Callable[[Path], RunRecord]
+    lines: Mapping[str, str] = field(default_factory=dict)
+    """Regular expressions of lines that only this program writes, each by a literal part of such lines: to look for
+    that first is ten times as fast."""
+    magic: bytes = b""
+    """What the first bytes of a binary file hold."""
+    file_name: str = ""
+    """A part of file names that is proof enough in a directory."""
+    is_launcher: bool = False
+    """Whether it writes around the output of other programs, so that it counts only where no other is recognised."""
+    group: Callable[[Sequence[Path], Path], Iterator[Candidate]] | None = None
+    """Puts files below a directory together that are one run; each is one by itself without it."""
+
+    def candidates(self, files: Sequence[Path], top: Path) -> Iterator[Candidate]:
+        """The runs in files of this format below a directory."""
+        if self.group is not None:
+            return self.group(files, top)
+        return (Candidate(path, [path], partial(self.read, path)) for path in files)
+
+
+@cache
+def known_formats() -> list[LogFormat]:
+    """All formats: those of installed packages first, so that they can replace one that comes with Tandem."""
+    places = (entry.value for entry in entry_points(group=ENTRY_POINTS))
+    return [FORMATS.get(name) for name in (*places, *FORMATS.names)]

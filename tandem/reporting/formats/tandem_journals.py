@@ -1,0 +1,176 @@
+"""What the journal of one rank says about a run, from its first line to its last."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Container, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TypeAlias
+
+from tandem.monitor.host_summary import gpu_shares, mean_gpu_shares
+from tandem.monitor.journal_reader import UnreadableRecordError, kind_of, read_record
+from tandem.monitor.records import Ended, Evaluated, Noticed, Planned, Progressed, Record, Sampled, Started, Surveyed
+from tandem.reporting.run_record import TrainingSession
+
+Rows: TypeAlias = "array[float]"
+"""Rows of numbers one after the other, the first of each its step: a long run has millions of them."""
+
+NAN = float("nan")
+NO_GPUS = (NAN, NAN, NAN)
+# What follows the step in the rows of a GPU and of a host; unknown values are nan.
+GPU_COLUMNS = ("gpu_utilisation", "gpu_memory", "gpu_power")
+HOST_COLUMNS = ("cpu", "memory", "sent", "received", "disk_read", "disk_written", *GPU_COLUMNS)
+
+
+@dataclass
+class HostRows:
+    """Resources of one host."""
+
+    interface: str | None
+    link_mbit_per_second: float | None
+    rows: Rows = field(default_factory=lambda: array("d"))
+    """Rows of HOST_COLUMNS."""
+    gpu_rows: dict[int, Rows] = field(default_factory=dict)
+    """Rows of GPU_COLUMNS by the driver's number of the GPU."""
+
+    def remove_after(self, step: float) -> None:
+        for rows, columns in ((self.rows, HOST_COLUMNS), *((rows, GPU_COLUMNS) for rows in self.gpu_rows.values())):
+            width = 1 + len(columns)
+            while rows and rows[-width] > step:
+                del rows[-width:]
+
+
+@dataclass
+class RankHistory:
+    """All that one rank's journal says; a session that goes back in steps takes back what came after them."""
+
+    sessions: list[TrainingSession] = field(default_factory=list)
+    starts: list[Started] = field(default_factory=list)
+    start_lost: bool = False
+    """Whether the record of the first session's start is missing."""
+    progress: list[Progressed] = field(default_factory=list)
+    evaluations: list[Evaluated] = field(default_factory=list)
+    samples: dict[str, HostRows] = field(default_factory=dict)
+    """The samples of the host whose journal it is: a row a second."""
+    summaries: dict[str, HostRows] = field(default_factory=dict)
+    """The summaries of all hosts: a row a survey."""
+    plan: Planned | None = None
+    notes: list[tuple[float, str]] = field(default_factory=list)
+    seconds: dict[str, float] = field(default_factory=dict)
+    """Seconds by part, also of steps that were taken again."""
+    repeated_steps: float = 0.0
+    newest: Record | None = None
+    unreadable: int = 0
+    """Records that lack what a record of their kind has, or have something else in its place."""
+
+    def add(self, record: Record) -> None:
+        """Add the next record of the journal."""
+        if isinstance(record, Started):
+            self._start(record)
+        elif not self.sessions:
+            self.start_lost = True
+            self._open_session(record)
+        self.newest = record
+        match record:
+            case Sampled():
+                self._add_sample(record)
+            case Progressed():
+                self.progress.append(record)
+                self._add_seconds(record.seconds)
+            case Surveyed():
+                self._add_survey(record)
+            case Evaluated(split="dev"):
+                self.evaluations.append(record)
+            case Planned():
+                self.plan = record
+            case Noticed():
+                self.notes.append((float(record.step), record.message))
+            case Ended():
+                self.sessions[-1] = replace(self.sessions[-1], reason=record.reason)
+                self._add_seconds(record.seconds)
+
+    def close_session(self) -> None:
+        """Note the last that was heard of the newest session."""
+        if self.newest is not None:
+            session = self.sessions[-1]
+            # A sample names the step under way, which may never have been finished.
+            reached = float(self.newest.step - isinstance(self.newest, Sampled))
+            last_step = max(session.first_step, reached)
+            self.sessions[-1] = replace(session, last_step=last_step, ended=self.newest.timestamp)
+
+    def _open_session(self, first: Record, startup_seconds: float = 0.0) -> None:
+        step, began = float(first.step), first.timestamp - startup_seconds
+        session = TrainingSession(first_step=step, last_step=step, started=began, startup_seconds=startup_seconds)
+        self.sessions.append(session)
+
+    def _start(self, record: Started) -> None:
+        """Open a session, and remove what came after its first step."""
+        step = float(record.step)
+        if self.sessions:
+            self.close_session()
+            self.repeated_steps += max(self.sessions[-1].last_step - step, 0.0)
+            self.notes.append((step, "resumed"))
+        for records in (self.progress, self.evaluations):
+            while records and records[-1].step > step:
+                records.pop()
+        for host in (*self.samples.values(), *self.summaries.values()):
+            host.remove_after(step)
+        self.starts.append(record)
+        self._open_session(record, record.startup_seconds)
+
+    def _add_seconds(self, seconds: Mapping[str, float]) -> None:
+        for part, spent in seconds.items():
+            self.seconds[part] = self.seconds.get(part, 0.0) + spent
+
+    def _add_sample(self, record: Sampled) -> None:
+        step, use = float(record.step), record.use
+        if (host := self.samples.get(use.host)) is None:
+            link = use.link_mbit_per_second
+            host = self.samples[use.host] = HostRows(use.interface, None if link is None else float(link))
+        host.rows.fromlist(
+            [
+                step,
+                use.cpu,
+                use.memory_used_bytes / use.memory_total_bytes,
+                use.sent_mbit_per_second,
+                use.received_mbit_per_second,
+                use.disk_read_mbyte_per_second,
+                use.disk_written_mbyte_per_second,
+                *(_known(*mean_gpu_shares(use.gpus)) if use.gpus else NO_GPUS),
+            ]
+        )
+        for gpu in use.gpus:
+            if gpu.index is not None:
+                host.gpu_rows.setdefault(gpu.index, array("d")).fromlist([step, *_known(*gpu_shares(gpu))])
+
+    def _add_survey(self, record: Surveyed) -> None:
+        for use in record.hosts:
+            if (host := self.summaries.get(use.host)) is None:
+                host = self.summaries[use.host] = HostRows(None, use.link_mbit_per_second)
+            rates = (use.sent_mbit_per_second, use.received_mbit_per_second)
+            gpus = _known(use.gpu_utilisation, use.gpu_memory, use.gpu_power) if use.gpu_count else NO_GPUS
+            host.rows.fromlist([float(record.step), use.cpu, use.memory, *rates, NAN, NAN, *gpus])
+
+
+def read_history(path: Path, without: Container[str | None] = ()) -> RankHistory:
+    """Read a whole journal; kinds of records that are not wanted cost next to nothing."""
+    history = RankHistory()
+    with path.open("rb") as lines:
+        for line in lines:
+            if without and kind_of(line) in without:
+                continue
+            try:
+                record = read_record(line)
+            except UnreadableRecordError:
+                # A kind of record that only other versions of Tandem write is not damage.
+                history.unreadable += kind_of(line) is not None
+                continue
+            if record is not None:
+                history.add(record)
+    history.close_session()
+    return history
+
+
+def _known(*shares: float | None) -> list[float]:
+    return [NAN if share is None else share for share in shares]

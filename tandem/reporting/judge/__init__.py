@@ -1,0 +1,1 @@
+"""What the curves of a run say: trends, verdicts, the network's share, step times."""

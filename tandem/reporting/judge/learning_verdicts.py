@@ -1,0 +1,295 @@
+"""Verdicts on a run's learning, from losses and BLEU: is it trained, did it overfit?"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from tandem.reporting.answers import Confidence, Judgement
+from tandem.reporting.judge.trend import (
+    NEXT_DOUBLING,
+    Slope,
+    Turn,
+    level_around,
+    level_at_end,
+    noise,
+    recent_slope,
+    turn,
+)
+from tandem.reporting.run_record import Curve, RunRecord
+
+# Twice the steps cost twice the money: a gain below this to be expected of it is none. In nats, three per cent of
+# perplexity; in BLEU, about what two seeds of one recipe differ by.
+WORTH_NATS, WORTH_BLEU = 0.03, 0.5
+# A gain that chance does not quite exclude still counts as a sign if it is this many times its standard error.
+SIGN_ERRORS = 1.5
+# An evaluation loss that is worse than its best by less than two seeds of one recipe differ has not turned.
+TURNED_NATS = 0.025
+# With fewer evaluations, and fewer points of the training loss, nobody can tell a trend from a beginning.
+FEWEST_EVALUATIONS, FEWEST_TRAINING_POINTS = 6, 20
+# Even with a long training loss, fewer evaluations than this show no trend.
+FEWEST_EVALUATIONS_AT_ALL = 3
+# A model below this BLEU translates nothing.
+NO_TRANSLATION_BLEU = 2.0
+# BLEU has collapsed if less than this share of its best is left.
+COLLAPSED_SHARE = 0.1
+# A blow-up: half of what was learnt is lost, by a nat at least, and half of that within a tenth of the points.
+# Overfitting may lose as much, but creeps.
+LOST_SHARE, LOST_NATS, ABRUPT_SHARE, ABRUPT_POINTS = 0.5, 1.0, 0.5, 0.1
+# No human language is this predictable from another; only broken data is, or a corpus that BLEU shows to be easy.
+IMPLAUSIBLE_NATS, EASY_BLEU = 0.1, 50.0
+# At a perplexity of 150 a model has learnt which words there are, and little else.
+HOPELESS_NATS = 5.0
+# A curve that has moved by less than this share of its value since the first evaluation has never learnt.
+FLAT_SHARE = 0.06
+# The first evaluation is near the beginning if it comes before this share of the steps.
+NEAR_BEGINNING = 0.2
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """A value at twice the steps: middle, and an interval around it."""
+
+    low: float
+    middle: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Learning:
+    """Verdicts on a run's learning, with the slopes, the turn and the forecasts behind them."""
+
+    trained: Judgement
+    """`improving`, `converged`, `diverged`, `degenerate` or `too_short`."""
+    overfitting: Judgement
+    """`yes`, `no`, `mixed` or `unknown`."""
+    loss_slope: Slope | None
+    bleu_slope: Slope | None
+    loss_turn: Turn | None
+    bleu_since_turn: float | None
+    """How BLEU has changed since the evaluation loss was at its best."""
+    loss_forecast: Forecast | None
+    bleu_forecast: Forecast | None
+
+
+def judge_learning(run: RunRecord) -> Learning:
+    """Judge what a run has learnt by its curves."""
+    curves = _Curves(run)
+    trained = curves.trained()
+    going_on = trained.verdict in ("improving", "converged")
+    return Learning(
+        trained=trained,
+        overfitting=curves.overfitting(trained),
+        loss_slope=curves.loss_slope,
+        bleu_slope=curves.bleu_slope,
+        loss_turn=curves.loss_turn,
+        bleu_since_turn=curves.bleu_since_turn,
+        loss_forecast=_forecast(curves.loss, curves.loss_slope, better=-1.0) if going_on else None,
+        bleu_forecast=_forecast(curves.bleu, curves.bleu_slope, better=1.0) if going_on else None,
+    )
+
+
+class _Curves:
+    """The finite values of a run's curves, the evaluation loss in nats per token, with their slopes and turns."""
+
+    def __init__(self, run: RunRecord) -> None:
+        self.run = run
+        self.loss = run.eval_loss.finite.scaled(1 / run.tokens_per_loss_value)
+        self.bleu, self.train = run.bleu.finite, run.train_loss.finite
+        self.loss_turn = turn(self.loss, lower_is_better=True) if len(self.loss) else None
+        self.turned = self.loss_turn is not None and self.loss_turn.beyond(TURNED_NATS)
+        # A line through a curve's fall and its rise would tell neither.
+        since = self.loss_turn.best_at if self.turned and self.loss_turn is not None else 0.0
+        self.loss_slope, self.bleu_slope = recent_slope(self.loss, since), recent_slope(self.bleu)
+        self.evaluations = max(len(self.loss), len(self.bleu))
+        self.bleu_since_turn = None
+        if self.loss_turn is not None and len(self.bleu):
+            self.bleu_since_turn = level_at_end(self.bleu) - level_around(self.bleu, self.loss_turn.best_at)
+
+    def trained(self) -> Judgement:
+        if because := self._divergence():
+            return Judgement("diverged", "high", because)
+        few = self.evaluations < FEWEST_EVALUATIONS and len(self.train) < FEWEST_TRAINING_POINTS
+        if few or self.evaluations < FEWEST_EVALUATIONS_AT_ALL:
+            if not self.run.last_step:
+                return Judgement("too_short", "high", "no step was taken")
+            if not self.evaluations:
+                return Judgement("too_short", "none", "there is no evaluation in the data")
+            count = f"{self.evaluations} evaluation{'s are' if self.evaluations > 1 else ' is'}"
+            return Judgement("too_short", "high", f"{count} too few to tell a trend from a beginning")
+        if because := self._degeneration():
+            return Judgement("degenerate", "high", because)
+        if self._hardly_moved():
+            begun = f"the evaluation loss has only begun to fall; {self._trends()}"
+            return Judgement("improving", "low", begun)
+        return self._of_few_evaluations() or self._improving_or_converged()
+
+    def overfitting(self, trained: Judgement) -> Judgement:
+        loss_turn, bleu_since = self.loss_turn, self.bleu_since_turn
+        if loss_turn is None:
+            return Judgement("unknown", "none", "there is no evaluation loss")
+        if len(self.loss) < FEWEST_EVALUATIONS_AT_ALL:
+            return Judgement("unknown", "none", "there are too few evaluations")
+        if trained.verdict == "degenerate":
+            return Judgement("unknown", "none", "the evaluation loss says nothing of this model")
+        translates = bool(len(self.bleu)) and self.bleu.values.max() >= NO_TRANSLATION_BLEU
+        bleu_turn = turn(self.bleu, lower_is_better=False) if translates else None
+        lost = bleu_turn.worsening if bleu_turn is not None and bleu_turn.beyond(WORTH_BLEU) else None
+        if not self.turned:
+            if lost is not None:
+                because = f"the evaluation loss keeps its best, but BLEU lost {lost:.1f}"
+                return Judgement("mixed", "medium", because)
+            # A turn that would drown in the noise cannot be excluded with certainty.
+            clear = 3 * loss_turn.noise < TURNED_NATS
+            confidence: Confidence = "low" if len(self.loss) < FEWEST_EVALUATIONS else "high" if clear else "medium"
+            return Judgement("no", confidence, "the evaluation loss ends at its best, within noise")
+        where = f"{self.run.axis} {loss_turn.best_at:,.0f}"
+        rise = f"the level of the evaluation loss turned at {where} and rose by {loss_turn.worsening:.3f}"
+        if bleu_since is None or not translates:
+            return Judgement("yes", "medium", rise)
+        if bleu_since < -WORTH_BLEU or lost is not None:
+            return Judgement("yes", "high", f"{rise}, and BLEU changed by {bleu_since:+.1f}")
+        disagrees = f"yet BLEU changed by {bleu_since:+.1f}: it does not share the loss's view"
+        return Judgement("mixed", "medium", f"{rise}, {disagrees}")
+
+    def _divergence(self) -> str | None:
+        """Why the run has diverged; None if it has not."""
+        run, loss, bleu, train = self.run, self.loss, self.bleu, self.train
+        if run.not_finite:
+            return run.failure or "the program stopped because its numbers were not finite any more"
+        for name, curve in (("training loss", run.train_loss), ("evaluation loss", run.eval_loss)):
+            if len(curve) and not math.isfinite(curve.values[-1]):
+                first_bad = curve.at[~np.isfinite(curve.values)][0]
+                return f"the {name} is not a number any more (first at {run.axis} {first_bad:,.0f})"
+        collapsed = len(bleu) > 1 and level_at_end(bleu) < COLLAPSED_SHARE * bleu.values.max()
+        if self.turned and self.loss_turn is not None:
+            since = f"{run.axis} {self.loss_turn.best_at:,.0f}"
+            rise = f"the evaluation loss has risen by {self.loss_turn.worsening:.2f} since {since}"
+            if collapsed:
+                return f"{rise}, and BLEU has collapsed to {level_at_end(bleu):.1f}"
+            if _has_lost_most(train):
+                return f"{rise}, and the training loss with it"
+            hopeless = level_at_end(loss) > HOPELESS_NATS and _has_lost_most(loss)
+            if (hopeless or _has_blown_up(loss)) and not len(train):
+                return f"{rise}, to a perplexity of {_perplexity(loss):,.0f}"
+        elif _has_blown_up(train) and (not len(loss) or loss.at[-1] < turn(train, lower_is_better=True).best_at):
+            return "the training loss has blown up since the last evaluation"
+        if collapsed and bleu.values.max() > NO_TRANSLATION_BLEU:
+            return f"BLEU has collapsed from {bleu.values.max():.1f} to {level_at_end(bleu):.1f}"
+        return None
+
+    def _degeneration(self) -> str | None:
+        """Why what was learnt is no translation; None if it may be one."""
+        improves = _gains(self.loss_slope, -1, WORTH_NATS)
+        bleu = level_at_end(self.bleu) if len(self.bleu) else None
+        if bleu is not None and bleu < NO_TRANSLATION_BLEU and not improves:
+            beside = " and the evaluation loss falls no more" if len(self.loss) else ""
+            return f"BLEU is {bleu:.1f}{beside}: it translates nothing"
+        if len(self.loss) < FEWEST_EVALUATIONS_AT_ALL:
+            return None
+        level, perplexity = level_at_end(self.loss), _perplexity(self.loss)
+        if level < IMPLAUSIBLE_NATS and (bleu is None or bleu <= EASY_BLEU):
+            return (
+                f"a perplexity of {perplexity:.2f}: no translation is that predictable; look at the data (source and "
+                "target may be the same, or almost all padding)"
+            )
+        falls = self.loss_slope is not None and self.loss_slope.significant and self.loss_slope.per_doubling < 0
+        if level > HOPELESS_NATS and not improves and not falls and bleu is None:
+            return f"the evaluation loss falls no more at a perplexity of {perplexity:,.0f}: it translates nothing"
+        if self._hardly_moved() and not falls:
+            return f"the evaluation loss has hardly moved since the first evaluation (perplexity {perplexity:,.2f})"
+        return None
+
+    def _hardly_moved(self) -> bool:
+        """Whether the evaluation loss is still where it was near the beginning of the run, with no BLEU to say more."""
+        loss = self.loss
+        if not len(loss) or len(self.run.bleu) or loss.at[0] > NEAR_BEGINNING * loss.at[-1]:
+            return False
+        return float(np.ptp(loss.values)) < FLAT_SHARE * abs(float(loss.values[0]))
+
+    def _of_few_evaluations(self) -> Judgement | None:
+        """A verdict where evaluations are so few that a large slope of theirs proves nothing; None elsewhere."""
+        slopes = ((self.loss_slope, -1, WORTH_NATS), (self.bleu_slope, 1, WORTH_BLEU))
+        proven = any(_gains(*slope) for slope in slopes)
+        expected = any(slope is not None and better * slope.next_doubling > worth for slope, better, worth in slopes)
+        if self.evaluations >= FEWEST_EVALUATIONS or proven or not expected:
+            return None
+        # The training loss has many points: where it falls and every evaluation was better than the last, all agree.
+        train_slope = recent_slope(self.run.train_loss)
+        ever_better = bool((np.diff(self.loss.values) < 0).all() and (np.diff(self.bleu.values) > 0).all())
+        if ever_better and train_slope is not None and _gains(train_slope, -1, WORTH_NATS):
+            falls = f"the training loss changes by {train_slope.per_doubling:+.3f} (±{2 * train_slope.error:.3f})"
+            because = f"every evaluation was better than the last, and for each doubling {falls}"
+            return Judgement("improving", "medium", because)
+        return Judgement("too_short", "medium", f"so few evaluations leave it open; {self._trends()}")
+
+    def _improving_or_converged(self) -> Judgement:
+        """BLEU is what is wanted; the evaluation loss is quieter. Either of them may still be worth going on for."""
+        loss_gains = _gains(self.loss_slope, -1, WORTH_NATS) and not self.turned
+        bleu_gains = _gains(self.bleu_slope, 1, WORTH_BLEU)
+        because = self._trends()
+        if loss_gains or bleu_gains:
+            both = loss_gains and (bleu_gains or self.bleu_slope is None)
+            return Judgement("improving", "high" if both else "medium", because)
+        may_gain = _may_gain(self.loss_slope, -1, WORTH_NATS) or _may_gain(self.bleu_slope, 1, WORTH_BLEU)
+        if may_gain and not self.turned:
+            return Judgement("improving", "low", because)
+        if self.turned:
+            because = f"the evaluation loss is past its best; {because}"
+        return Judgement("converged", "medium" if may_gain else "high", because)
+
+    def _trends(self) -> str:
+        """The recent slopes in words."""
+        said = [
+            f"{name} {slope.per_doubling:+.{digits}f} (±{2 * slope.error:.{digits}f})"
+            for name, slope, digits in (("evaluation loss", self.loss_slope, 3), ("BLEU", self.bleu_slope, 2))
+            if slope is not None
+        ]
+        return f"lately, for each doubling of the length: {', '.join(said)}"
+
+
+def _perplexity(loss: Curve) -> float:
+    return math.exp(min(level_at_end(loss), 700.0))
+
+
+def _has_lost_most(loss: Curve) -> bool:
+    """Whether a loss has risen again by most of what it had fallen."""
+    if len(loss) < FEWEST_EVALUATIONS_AT_ALL:
+        return False
+    found = turn(loss, lower_is_better=True)
+    return found.beyond(TURNED_NATS) and found.worsening > LOST_SHARE * (loss.values[0] - found.best)
+
+
+def _has_blown_up(loss: Curve) -> bool:
+    """Whether a loss has risen again by most of what it had fallen, and abruptly."""
+    if not _has_lost_most(loss):
+        return False
+    worsening = turn(loss, lower_is_better=True).worsening
+    apart = max(round(ABRUPT_POINTS * len(loss)), 1)
+    jump = float((loss.values[apart:] - loss.values[:-apart]).max())
+    return worsening > LOST_NATS and jump > ABRUPT_SHARE * worsening
+
+
+def _gains(slope: Slope | None, better: int, worth: float) -> bool:
+    """Whether a curve gets better by more than chance, and will by what is worth the money."""
+    return slope is not None and slope.significant and better * slope.next_doubling > worth
+
+
+def _may_gain(slope: Slope | None, better: int, worth: float) -> bool:
+    """Whether it looks as if a curve got better by what is worth the money, though chance is not excluded."""
+    sign = slope is not None and better * slope.per_doubling > SIGN_ERRORS * slope.error
+    return sign and slope is not None and better * slope.next_doubling > worth
+
+
+def _forecast(curve: Curve, slope: Slope | None, better: float) -> Forecast | None:
+    """The curve at twice the steps; a curve that gets worse is not expected to be trained on."""
+    if slope is None:
+        return None
+    now, error = level_at_end(curve), 2 * (slope.error + noise(curve.values))
+    last, coming = (max(better * gain, 0.0) for gain in (slope.per_doubling, slope.next_doubling))
+    gains = (min(NEXT_DOUBLING[0] * last, coming), coming, max(NEXT_DOUBLING[2] * last, coming))
+    low, middle, high = sorted(now + better * gain for gain in gains)
+    most = 100.0 if better > 0 else math.inf
+    return Forecast(*(min(max(value, 0.0), most) for value in (low - error, middle, high + error)))

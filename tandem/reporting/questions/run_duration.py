@@ -1,0 +1,97 @@
+"""How long did the run take?"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from tandem.reporting.answers import Evidence, Reply
+from tandem.reporting.judge.findings import RunFindings
+from tandem.reporting.run_record import RunRecord
+from tandem.units import duration
+
+STATES = {
+    "finished": "The run finished",
+    "stopped": "The run was stopped",
+    "running": "The run is still going on",
+    "crashed": "The run crashed",
+    "unknown": "How the run ended is not in the data",
+}
+
+
+def wall_seconds(run: RunRecord) -> float | None:
+    """Time from the first session's start to the last session's end."""
+    if not run.sessions or run.sessions[0].started is None or run.sessions[-1].ended is None:
+        return None
+    return run.sessions[-1].ended - run.sessions[0].started
+
+
+def working_seconds(run: RunRecord) -> float | None:
+    """Wall time without the standstills between sessions; where no clock was read, steps times the time of a step."""
+    wall = wall_seconds(run)
+    return (wall - sum(_standstills(run)) if wall is not None else None) or _estimated_seconds(run)
+
+
+def _standstills(run: RunRecord) -> list[float]:
+    return [
+        later.started - earlier.ended
+        for earlier, later in pairwise(run.sessions)
+        if later.started is not None and earlier.ended is not None
+    ]
+
+
+def _estimated_seconds(run: RunRecord) -> float | None:
+    curve = run.step_seconds.finite
+    return float(curve.values.mean()) * run.last_step if len(curve) and run.axis == "step" else None
+
+
+def answer_duration(run: RunRecord, findings: RunFindings) -> Reply:
+    wall, evidence = wall_seconds(run), _evidence(run)
+    # The duration may be known where the end is not.
+    reply = Reply("measured" if run.state == "unknown" else run.state, "high", "", evidence)
+    state = STATES[run.state] + (f": {run.failure.removesuffix('.')}" if run.failure else "")
+    if wall is not None:
+        names = {"training_seconds": "training", "evaluation_seconds": "evaluation", "idle_seconds": "standstill"}
+        parts = [f"{duration(evidence[name])} of {what}" for name, what in names.items() if evidence[name]]
+        said = f"{duration(wall)} of wall time for {run.last_step:,.0f} {run.axis}s"
+        said += f": {', '.join(parts)}" if parts else ""
+    elif (wall := _estimated_seconds(run)) is not None:
+        evidence["estimated_training_seconds"] = wall
+        said = (
+            f"about {duration(wall)} of training for {run.last_step:,.0f} steps, by the time of a step; "
+            "the log has no clock for the rest"
+        )
+        reply = reply._replace(verdict="estimated", confidence="medium")
+    else:
+        said = "the data has no times" if run.last_step else "no step was taken"
+        if run.last_step or run.state == "unknown":
+            reply = reply._replace(verdict="unknown", confidence="none")
+    interruptions = evidence["interruptions"]
+    if interruptions:
+        said += f"; interrupted {interruptions} time{'s' if interruptions > 1 else ''}"
+    if wall is not None and (bill := findings.cost(wall)) is not None:
+        evidence.update(cost_dollars=bill, machines_billed=findings.machines)
+        said += f"; ${bill:,.2f}"
+    return reply._replace(answer=f"{state}; {'it took ' if wall is not None else ''}{said}.")
+
+
+def _evidence(run: RunRecord) -> Evidence:
+    wall, seconds = wall_seconds(run), run.seconds
+    startups = [session.startup_seconds for session in run.sessions if session.startup_seconds is not None]
+    gaps = _standstills(run)
+    not_logged = None
+    if wall is not None and "compute" in seconds:
+        # Steps since the last log line, of a run that goes on or was killed; and the moments around it.
+        not_logged = max(wall - sum(seconds.values()) - sum(startups) - sum(gaps), 0.0)
+    return {
+        "steps": run.last_step,
+        "interruptions": max(len(run.sessions) - 1, 0),
+        "wall_seconds": wall,
+        "training_seconds": run.training_seconds if seconds else None,
+        "evaluation_seconds": seconds.get("evaluation", 0.0) if seconds else None,
+        "checkpoint_seconds": seconds.get("checkpoint", 0.0) if seconds else None,
+        "startup_seconds": sum(startups) if startups else None,
+        "idle_seconds": sum(gaps) if gaps else None,
+        "not_logged_seconds": not_logged,
+        "steps_taken_again": run.repeated_steps or None,
+        "planned_steps": run.max_steps,
+    }

@@ -1,0 +1,60 @@
+"""A report as Markdown that reads well on GitHub."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from itertools import starmap
+
+from tandem.reporting.answers import Report
+from tandem.reporting.render.wording import CONFIDENCE, moment, run_name, short_name, state, verdict
+from tandem.units import row
+
+SPECIAL = re.compile(r"[\\`*\[\]<>|~$]|(?<!\w)_|_(?!\w)|^[#+-]|(?<=^\d)\.(?=\s)")
+"""What would be markup: emphasis, links, tags, cells, formulas, and headings or lists where a line begins. An
+underscore inside a word is none."""
+
+CODE = re.compile("(`[^`]+`)")
+"""Commands and the like, which Markdown shows as they are."""
+
+
+def render_markdown(report: Report) -> str:
+    """The report without its charts."""
+    return "\n\n".join(_blocks(report)) + "\n"
+
+
+def _blocks(report: Report) -> Iterator[str]:
+    yield f"# {_text(run_name(report))}"
+    yield f"{_text(report.source)}, {_text(state(report))}: {_text(report.path)}"
+    yield "\n".join(f"- {_text(line)}" for line in report.summary)
+    if report.problems:
+        yield "## Problems"
+        yield "\n".join(f"- {_text(problem)}" for problem in report.problems)
+    rows = [
+        f"| {number} | {_text(short_name(answer))} | {_text(verdict(answer))} | "
+        f"{'' if answer.confidence == 'none' else answer.confidence} |"
+        for number, answer in enumerate(report.questions, 1)
+    ]
+    yield "\n".join(["| | question | verdict | confidence |", "|--:|---|---|---|", *rows])
+    for number, answer in enumerate(report.questions, 1):
+        yield f"## {number}. {_text(answer.question)}"
+        yield f"**{_text(verdict(answer))}** ({CONFIDENCE[answer.confidence]})"
+        yield _text(answer.answer)
+        if answer.explanation:
+            yield f"*{_text(answer.explanation)}*"
+        if answer.evidence:
+            yield "<details><summary>Evidence</summary>"
+            facts = starmap(row, answer.evidence.items())
+            rows = [f"| {_text(label)} | {'<br>'.join(map(_text, lines))} |" for label, lines in facts]
+            yield "\n".join(["| | |", "|---|---|", *rows])
+            yield "</details>"
+    yield f"Made by Tandem {_text(report.version)}, {_text(moment(report))}."
+
+
+def _text(words: str) -> str:
+    """Words as they are, on one line; nothing in them but code in backticks is markup."""
+    pieces = CODE.split(" ".join(words.split()))
+    pieces[::2] = [SPECIAL.sub(lambda found: f"\\{found.group()}", piece) for piece in pieces[::2]]
+    # Even inside code a bar would end the cell of a table.
+    pieces[1::2] = [piece.replace("|", "\\|") for piece in pieces[1::2]]
+    return "".join(pieces)

@@ -1,0 +1,1 @@
+"""Learning rates as functions of the step: a file a schedule, found by name in `tandem.registry.SCHEDULES`."""

@@ -1,1 +1,0 @@
-"""The trained model at work."""

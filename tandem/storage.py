@@ -1,0 +1,105 @@
+"""Files on disks that fill up, vanish and are shared: written whole or not at all, locked, their errors explained."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any, BinaryIO
+
+from tandem.errors import TandemError
+
+# Seconds until one who waits for another process looks again; locks on shared disks cannot wake anybody.
+_LOOK_AGAIN = 0.2
+
+
+@contextmanager
+def whole_file(path: Path) -> Iterator[BinaryIO]:
+    """Open a temporary file for writing that is renamed to `path` once it is on the disk; removed after a failure."""
+    # One writer a file, so the name may be fixed: what a killed one left is written over.
+    partial = path.with_name(f".{path.name}.writing")
+    try:
+        with partial.open("wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        partial.rename(path)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Write a small file by way of `whole_file`."""
+    with whole_file(path) as file:
+        file.write(content)
+
+
+def write_json(path: Path, facts: Mapping[str, Any]) -> None:
+    """Write facts as indented JSON by way of `whole_file`."""
+    write_whole(path, (json.dumps(facts, indent=2) + "\n").encode())
+
+
+def fsync_path(path: str | Path) -> None:
+    """Bring a file, or the names in a directory, to the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def take_lock(file: int | IO[bytes]) -> bool:
+    """Lock an open file unless another process has; the system unlocks it when the process ends, however it ends.
+
+    Some network file systems know no locks: better unlocked than not at all.
+    """
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        pass
+    return True
+
+
+@contextmanager
+def waiting_lock(
+    path: Path, waiting: Callable[[bool], None], pause: Callable[[float], object] = time.sleep
+) -> Iterator[None]:
+    """Hold a lock file, after waiting for any process that holds it.
+
+    `waiting` is called with False again and again while another process holds it, and with True once that is over.
+    """
+    with path.open("ab") as file:
+        waited = False
+        while not take_lock(file):
+            waited = True
+            waiting(False)
+            pause(_LOOK_AGAIN)
+        if waited:
+            waiting(True)
+        yield
+
+
+def is_full(error: BaseException) -> bool:
+    """Whether there was no room on the disk, or none left for this user."""
+    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+
+
+@contextmanager
+def explained_write_errors(path: Path) -> Iterator[None]:
+    """Turn an OSError while a file is written into an error for the user."""
+    try:
+        yield
+    except OSError as error:
+        if is_full(error):
+            why, remedy = "the disk is full", "make room and start again: what has been fetched is kept"
+        else:
+            why, remedy = error.strerror or str(error), "check the disk and its permissions"
+        raise TandemError(f"{path}: cannot be written ({why}); {remedy}") from error

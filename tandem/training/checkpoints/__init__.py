@@ -1,0 +1,1 @@
+"""A run's state on the disk: written, kept, restored, averaged, broadcast."""

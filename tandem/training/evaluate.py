@@ -1,0 +1,123 @@
+"""Evaluation on a held-out split: loss per token, and BLEU on detokenised text."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Callable
+
+import torch
+from sacrebleu.metrics.bleu import BLEU
+
+from tandem.cluster.devices import explain_out_of_memory
+from tandem.cluster.world import World, joined_world
+from tandem.config import Config, SearchConfig
+from tandem.corpus.prepared import PreparedCorpus
+from tandem.model.loss import exact_nll
+from tandem.model.search import sentences_at_once, translate_ids
+from tandem.model.translation_model import TranslationModel
+from tandem.monitor.records import Evaluated, Sample
+from tandem.training.batches import LengthOrder, packed
+from tandem.training.checkpoints.checkpoint import Checkpoint
+from tandem.training.checkpoints.restore import load_model
+from tandem.training.run_directory import Run
+
+BatchesDone = Callable[[int, int], None]
+"""Called with the number of batches done, and of all."""
+SMALLER_SEARCH = "lower search.batch_sentences or search.beam"
+# Tokens of a micro-batch, whatever the training's: the loss should not depend on how the model was trained.
+BATCH_TOKENS = 4096
+
+
+def score(hypotheses: list[str], references: list[str]) -> tuple[float, str]:
+    """BLEU from 0 to 100, cased, on detokenised text, and sacreBLEU's signature, which says how it was computed."""
+    metric = BLEU()
+    bleu = metric.corpus_score(hypotheses, [references]).score
+    return bleu, str(metric.get_signature())
+
+
+def evaluate(
+    model: TranslationModel,
+    corpus: PreparedCorpus,
+    config: Config,
+    world: World,
+    *,
+    split: str,
+    step: int,
+    progress: BatchesDone = lambda done, total: None,
+) -> Evaluated:
+    """Measure the model on a split in full precision, the work shared by all processes; all get the same answer."""
+    assert not model.training, "dropout would change the figures"
+    start = time.perf_counter()
+    with explain_out_of_memory(SMALLER_SEARCH):
+        loss = split_loss(model, corpus, world, split)
+        hypotheses = translate_split(model, corpus, config.search, world, split, progress)
+    sources, references = corpus.text(split)
+    bleu, signature = score(hypotheses, references)
+    shown = list(zip(sources, references, hypotheses, strict=True))[: config.evaluation.samples]
+    return Evaluated(
+        step=step,
+        split=split,
+        eval_loss=loss,
+        # Capped: an untrained model's perplexity may be too large for JSON.
+        perplexity=math.exp(min(loss, 100.0)),
+        bleu=bleu,
+        signature=signature,
+        sentences=len(references),
+        seconds=time.perf_counter() - start,
+        samples=[Sample(source=source, reference=reference, hypothesis=text) for source, reference, text in shown],
+    )
+
+
+def evaluate_run(
+    run: Run,
+    *,
+    corpus: PreparedCorpus,
+    checkpoint: Checkpoint,
+    split: str,
+    progress: BatchesDone = lambda done, total: None,
+) -> Evaluated:
+    """Measure a checkpoint of a run, with all the processes that were started."""
+    with joined_world(run.config.cluster) as world:
+        world.check_same("the checkpoint", f"{checkpoint.step} {checkpoint.state['files']}")
+        model = world.together(lambda: load_model(run, checkpoint, world.device))
+        return evaluate(model, corpus, run.config, world, split=split, step=checkpoint.step, progress=progress)
+
+
+def split_loss(model: TranslationModel, corpus: PreparedCorpus, world: World, split: str) -> float:
+    """Mean negative log-likelihood in nats per target token, without label smoothing.
+
+    Pairs longer than the model can hold are left out here; BLEU counts their translations, of what fits.
+    """
+    pairs = corpus.pairs(split)
+    order = LengthOrder(pairs, max(BATCH_TOKENS, model.config.max_length), model.config.max_length)
+    sums, count = [], 0
+    for index in range(world.rank, len(order), world.size):
+        batch = packed(pairs, order.rows(index), pinned=world.device.type == "cuda").to(world.device)
+        sums.append(exact_nll(model, batch))
+        count += len(batch.labels_N)
+    nll = math.fsum(torch.stack(sums).tolist()) if sums else 0.0
+    total_nll, total_count = world.total(nll, count)
+    return total_nll / total_count
+
+
+def translate_split(
+    model: TranslationModel,
+    corpus: PreparedCorpus,
+    search: SearchConfig,
+    world: World,
+    split: str,
+    progress: BatchesDone,
+) -> list[str]:
+    """Translate a split, each process a share; all get all translations."""
+    pairs = corpus.pairs(split)
+    sources = [pairs.source(index).tolist() for index in range(len(pairs))]
+    share = slice(world.rank, None, world.size)
+    # The card with the least memory to spare decides for all.
+    at_once = -int(world.largest(-sentences_at_once(model, search)))
+    mine = translate_ids(model, sources, search, share, progress, at_once=at_once)
+    gathered = world.gather_bytes(json.dumps(list(mine.items())).encode())
+    ids_by_index = dict(pair for part in gathered for pair in json.loads(part))
+    # Empty lines are not translated.
+    return corpus.tokenizer.decode([ids_by_index.get(index, []) for index in range(len(sources))])

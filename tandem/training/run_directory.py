@@ -1,0 +1,134 @@
+"""A run's directory: created, locked, opened, and the conditions under which a run may be continued."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tandem.config import Config, differences, dump
+from tandem.corpus.prepared import PreparedCorpus
+from tandem.corpus.tokenizer import Tokenizer
+from tandem.errors import TandemError
+from tandem.layout import CONFIG_FILE, LOCK_FILE, RUN_FILE, TOKENIZER_FILE, RunPaths
+from tandem.schedules.schedule import schedule_of
+from tandem.storage import take_lock, write_json, write_whole
+
+# Settings that a continued run may change freely: they do not change its steps (except that with local steps the last
+# step of a run ends a round). The corpus itself is compared by digest.
+FREE = (
+    *("corpus.", "train.max_steps", "train.log_every", "batch.split_when_full"),
+    *("cluster.", "search.", "evaluation.", "checkpoint.", "monitor."),
+)
+# Settings without which saved weights do not fit.
+SHAPE = tuple(f"model.{name}" for name in ("kind", "encoder_layers", "decoder_layers", "d_model", "heads", "d_ff"))
+# Settings that may be overridden when a trained run is used: they do not change what the weights mean.
+FREE_IN_USE = ("search.", "evaluation.", "batch.")
+
+
+@dataclass(frozen=True)
+class Run(RunPaths):
+    """A run that exists on disk."""
+
+    config: Config
+    corpus_directory: Path
+    corpus_digest: str
+
+    @classmethod
+    def open(cls, directory: Path, overrides: Sequence[str] = ()) -> Run:
+        """Open a run that was started before, with some of its settings overridden for this use."""
+        paths = RunPaths(directory)
+        if not paths.run_file.is_file():
+            raise TandemError(f"{directory}: not a run (it has no {RUN_FILE}); give the --run of `tandem train`")
+        for override in overrides:
+            if not override.startswith(FREE_IN_USE):
+                raise TandemError(
+                    f"{override}: a trained run takes only {', '.join(FREE_IN_USE)} settings; leave it out"
+                )
+        try:
+            facts: dict[str, Any] = json.loads(paths.run_file.read_text(encoding="utf-8"))
+            corpus_directory, digest = Path(facts["corpus"]), str(facts["corpus_digest"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise TandemError(f"{paths.run_file}: damaged ({error}); start a new run") from error
+        return cls(directory, Config.load_saved(directory / CONFIG_FILE, overrides), corpus_directory, digest)
+
+    def tokenizer(self) -> Tokenizer:
+        return Tokenizer.load(self.directory / TOKENIZER_FILE)
+
+    def corpus(self, moved_to: Path | None = None) -> PreparedCorpus:
+        """The corpus that the run was trained on, where it was or where it has been moved to."""
+        corpus = PreparedCorpus.open(moved_to or self.corpus_directory)
+        if corpus.digest != self.corpus_digest:
+            raise TandemError(
+                f"{corpus.directory}: not the corpus that {self.directory} was trained on; name that one with --corpus"
+            )
+        return corpus
+
+
+def create_or_check(directory: Path, config: Config, corpus: PreparedCorpus, change: bool) -> list[str]:
+    """Create the run's directory, or check that it may be continued and say which settings have changed."""
+    if (directory / RUN_FILE).is_file():
+        return _check_continuation(Run.open(directory), config, corpus, change)
+    corpus.verify()
+    write_whole(directory / TOKENIZER_FILE, (corpus.directory / TOKENIZER_FILE).read_bytes())
+    save_settings(directory, config)
+    facts = {"corpus": str(corpus.directory.resolve()), "corpus_digest": corpus.digest}
+    # Written last: a directory with this file has all the others.
+    write_json(directory / RUN_FILE, facts)
+    return []
+
+
+def save_settings(directory: Path, config: Config) -> None:
+    """Write the settings of the run."""
+    write_whole(directory / CONFIG_FILE, dump(config).encode())
+
+
+def _check_continuation(run: Run, config: Config, corpus: PreparedCorpus, change: bool) -> list[str]:
+    if run.corpus_digest != corpus.digest:
+        raise TandemError(
+            f"{run.directory}: was trained on another corpus than {corpus.directory}; choose another --run"
+        )
+    changed = [
+        difference
+        for difference in differences(run.config, config)
+        if not difference.key.startswith(FREE)
+        or (difference.key == "train.max_steps" and schedule_of(config).depends_on_max_steps)
+    ]
+    listed = "; ".join(str(difference) for difference in changed)
+    if any(difference.key.startswith(SHAPE) for difference in changed):
+        raise TandemError(f"{run.directory}: was started with another model ({listed}); choose another --run")
+    if changed and not change:
+        raise TandemError(
+            f"{run.directory}: was started with other settings ({listed}); give the same ones to continue it, "
+            "or add --change to go on with the new ones"
+        )
+    return [str(difference) for difference in changed]
+
+
+@contextmanager
+def locked(directory: Path) -> Iterator[None]:
+    """Lock the run for this process; a second training on it is refused, a killed one leaves no lock."""
+    _refuse_foreign(directory)
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        file = (directory / LOCK_FILE).open("ab")
+    except OSError as error:
+        raise TandemError(
+            f"{directory}: cannot be a run's directory ({error.strerror}); choose another --run"
+        ) from error
+    with file:
+        if not take_lock(file):
+            raise TandemError(f"{directory}: another process is training here; wait for it or stop it")
+        yield
+
+
+def _refuse_foreign(directory: Path) -> None:
+    """Refuse a directory that holds anything but a run, or what a start killed half-way left of one."""
+    ours = {LOCK_FILE, TOKENIZER_FILE, CONFIG_FILE}
+    if not directory.is_dir() or (directory / RUN_FILE).is_file():
+        return
+    if any(path.name not in ours and not path.name.endswith(".writing") for path in directory.iterdir()):
+        raise TandemError(f"{directory}: exists and is not a run; choose another --run")

@@ -1,0 +1,1 @@
+"""What a run settles before its first step: automatic settings, timing, the exchange strategy."""

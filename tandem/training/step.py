@@ -1,0 +1,270 @@
+"""One training step: the gradient of the global batch, a guard, and the optimizer.
+
+A GPU never waits for the host: the guard against gradients that are not finite is on the device, where a bad step and
+all after it leave the weights alone, and the host reads a step's loss and norm while the next one is under way.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import NoReturn
+
+import torch
+from torch import Tensor
+
+from tandem.cluster.devices import gpu_of, is_out_of_memory
+from tandem.cluster.exchange.exchange import Exchange, Votes
+from tandem.cluster.world import World
+from tandem.config import Config
+from tandem.errors import TandemError
+from tandem.model.batch import Batch
+from tandem.model.loss import LossSums, translation_loss
+from tandem.monitor.device_clock import Instant, now, wait_for
+from tandem.monitor.records import WORKED_IN_PARTS
+from tandem.monitor.step_clock import StepClock
+from tandem.schedules.schedule import learning_rate
+from tandem.training.batches import GlobalBatch, random_seed
+from tandem.training.data_loader import LoadedMicroBatch, MicroBatchLoader
+from tandem.training.train_state import TrainingProgress, TrainState
+
+# A micro-batch is split into so many parts at most for want of memory.
+MOST_PARTS = 64
+
+
+class NonFiniteGradientError(TandemError):
+    """The gradient is infinite or not a number: raised by every process alike, before the weights are touched."""
+
+
+@dataclass(frozen=True)
+class StepResult:
+    """Loss sums over this process's target tokens, the number of all processes' tokens, and the gradient's norm."""
+
+    step: int
+    target_tokens: int
+    objective: float
+    nll: float
+    gradient_norm: float
+    learning_rate: float
+
+
+@dataclass(frozen=True)
+class _Pending:
+    """A step whose numbers are on their way from the device: objective, nll, norm, and whether the guard has closed."""
+
+    numbers: Tensor
+    arrived: Instant
+    batch: GlobalBatch
+    learning_rate: float
+    before: TrainingProgress
+
+    def error(self) -> NonFiniteGradientError:
+        step, norm, rate = self.batch.step, float(self.numbers[2]), self.learning_rate
+        return NonFiniteGradientError(
+            f"step {step}: the gradient is not finite ({norm}), nothing of this step was kept; continue with "
+            f"--change and a lower learning rate (now {rate:.2e}), optimizer.clip_norm or another precision"
+        )
+
+
+class Stepper:
+    """Takes training steps on a state."""
+
+    def __init__(
+        self,
+        config: Config,
+        world: World,
+        state: TrainState,
+        loader: MicroBatchLoader,
+        clock: StepClock,
+        exchange: Exchange,
+        *,
+        wish_to_stop: Callable[[], bool] = lambda: False,
+        notice: Callable[[str], None] = lambda message: None,
+    ) -> None:
+        self.config, self.world, self.state, self.loader, self.clock = config, world, state, loader, clock
+        self.exchange = exchange
+        self.stop_asked = False
+        """Whether any process wished to stop when all of them last voted."""
+        self._wish_to_stop, self._notice = wish_to_stop, notice
+        self._guard = torch.zeros((), device=world.device)
+        """One as soon as a gradient was not finite: from then on no update is applied."""
+        self._pending: deque[_Pending] = deque()
+        self._results: list[StepResult] = []
+        self._failed: _Pending | None = None
+        """The first step whose gradient was not finite."""
+
+    def step(self, batch: GlobalBatch) -> list[StepResult]:
+        """Train on one global batch; the results that are known by now, of this step or of the one before."""
+        state, before = self.state, replace(self.state.progress)
+        with self.clock.measure("compute"):
+            state.working.refresh()
+        sums = self._gradients(batch)
+        with self.clock.measure("optimizer"):
+            rate = learning_rate(self.config, batch.step)
+            norm = self._update(rate)
+        state.progress.step = batch.step
+        state.progress.target_tokens += batch.target_tokens
+        numbers = torch.cat([sums, norm.unsqueeze(0), self._guard.unsqueeze(0)]).to("cpu", non_blocking=True)
+        self._pending.append(_Pending(numbers, now(self.world.device), batch, rate, before))
+        self._agree_after_local_steps(batch.step)
+        self.clock.exchanged(self.exchange.after_update(batch.step))
+        # A processor is done; a GPU is asked for the numbers of the step before, which it has finished.
+        return self.flush(all_but=1 if self.world.device.type == "cuda" else 0)
+
+    def flush(self, all_but: int = 0) -> list[StepResult]:
+        """Wait for the results of all steps but the newest so many; a gradient that was not finite is an error."""
+        self._read_pending(all_but)
+        # A step that a host has taken by itself fails when the hosts meet: the others must hear of it first.
+        if self._failed is not None and self.exchange.shares_gradients(self._failed.batch.step):
+            self._fail(self._failed)
+        results, self._results = self._results, []
+        return results
+
+    def _gradients(self, batch: GlobalBatch) -> Tensor:
+        """Compute and exchange gradients, again in smaller parts where memory does not suffice.
+
+        Returns the sums of objective and negative log-likelihood over this process's tokens.
+        """
+        while True:
+            sums = self._accumulate(batch)
+            votes = self._exchange_and_vote(batch.step, Votes(full=sums is None, stop=self._wish_to_stop()))
+            if not votes.full:
+                assert sums is not None
+                # Where hosts take steps of their own, a wish waits until they meet.
+                self.stop_asked = votes.stop > 0 and self.exchange.shares_gradients(batch.step)
+                return sums
+            self._make_room(batch.step, here=sums is None)
+
+    def _accumulate(self, batch: GlobalBatch) -> Tensor | None:
+        """Sum the gradients of this process's micro-batches; None if memory did not suffice."""
+        # Divided by the tokens of all processes that sum up, not of this one: the sum is then an exact mean.
+        together = self.exchange.shares_gradients(batch.step)
+        tokens = batch.target_tokens if together else batch.host_tokens(self.world)
+        sums: list[LossSums] = []
+        micro_batches = self.loader.micro_batches(batch, self.state.progress.parts)
+        last, full = False, False
+        try:
+            while not last:
+                with self.clock.measure("data"):
+                    loaded = next(micro_batches)
+                    inputs = loaded.packed.to(self.world.device)
+                last = loaded.last
+                with self.clock.measure("compute"):
+                    sums.append(self._pass(loaded, inputs, 1 / tokens))
+        except RuntimeError as error:
+            if not is_out_of_memory(error):
+                raise
+            full = True
+        if full:
+            # Only out here has the exception let go of what the pass had allocated.
+            torch.cuda.empty_cache()
+            if not last:
+                # The others wait for this process's part in the last pass, and throw it away as all do.
+                self.exchange.before_backward(batch.step, first=True, last=True)
+        return None if full else torch.stack([total for each in sums for total in each[1:]]).view(-1, 2).sum(0)
+
+    def _pass(self, loaded: LoadedMicroBatch, inputs: Batch, factor: float) -> LossSums:
+        """One forward and backward pass."""
+        step, loss_scale = loaded.batch.step, self.state.loss_scale
+        self.exchange.before_backward(step, first=loaded.first, last=loaded.last)
+        torch.manual_seed(random_seed(self.config.train.seed, step, loaded.micro_batch.number, loaded.micro_batch.part))
+        smoothing, scale = self.config.optimizer.label_smoothing, None if loss_scale is None else loss_scale.value
+        sums = translation_loss(self.state.working.model, inputs, smoothing, factor, scale)
+        sums.scaled.backward()  # type: ignore[no-untyped-call]
+        return sums
+
+    def _exchange_and_vote(self, step: int, mine: Votes) -> Votes:
+        """End the exchange of gradients; the sum of votes of the processes that share them."""
+        with self.clock.measure("compute"):
+            exchanged = self.exchange.after_backward(step, mine)
+        for exposure in exchanged.exposures:
+            self.clock.exchanged(exposure, inside="compute")
+        if exchanged.votes is not None:
+            return exchanged.votes
+        with self.clock.measure("waiting"):
+            return Votes(*self.exchange.vote(step, *mine))
+
+    def _make_room(self, step: int, here: bool) -> None:
+        """Work in smaller parts from now on, or say what to set; every process does the same."""
+        settings, progress = self.config.batch, self.state.progress
+        full = self.exchange.vote(step, *(here and rank == self.world.rank for rank in range(self.world.size)))
+        rank = next(rank for rank, votes in enumerate(full) if votes)
+        host = self.world.host_names[self.world.host_of(rank)]
+        where = f"step {step}: the GPU of rank {rank}{f' on {host}' if host else ''} has too little memory"
+        tokens = settings.tokens
+        assert tokens != "auto", "resolved at the start"
+        if settings.split_when_full and progress.parts < MOST_PARTS:
+            progress.parts *= 2
+            self._notice(
+                f"{where} for batch.tokens={tokens}; from here on {WORKED_IN_PARTS} {progress.parts} parts "
+                f"(batch.tokens={tokens // progress.parts} would do from the start)"
+            )
+            return
+        memory = f" ({card.memory_bytes / 1e9:.0f} GB, {card.name})" if (card := gpu_of(self.world.device)) else ""
+        if settings.split_when_full:
+            remedy = f"not even a {MOST_PARTS}th of a micro-batch fits: take a smaller model, or a larger card"
+        elif tokens // 2 < self.config.model.max_length:
+            remedy = "set batch.split_when_full=true, which works through micro-batches in parts"
+        else:
+            smaller = f"batch.tokens={tokens // 2} batch.micro_batches={2 * settings.micro_batches}"
+            half = "makes steps of the same size in half the memory, and so does batch.split_when_full=true"
+            remedy = f"{smaller} {half}"
+        raise self.world.shared_error(f"{where}{memory}; {remedy}")
+
+    def _update(self, rate: float) -> Tensor:
+        """Check, clip and apply the gradient, all on the device; its norm.
+
+        A float16 gradient may overflow now and then: the update is skipped and the loss scale halved. Only at a scale
+        below one is it the model's own fault.
+        """
+        optimizer, loss_scale, clip = self.state.optimizer, self.state.loss_scale, self.config.optimizer.clip_norm
+        norm: Tensor = torch.linalg.vector_norm(self.state.flat.gradient)
+        if loss_scale is not None:
+            norm = norm / loss_scale.value
+        overflowed = norm.isfinite().logical_not_()
+        hopeless = overflowed if loss_scale is None else overflowed & (loss_scale.value < 1)
+        self._guard = torch.maximum(self._guard, hopeless.to(self._guard.dtype))
+        # How PyTorch's own gradient scaler makes a fused optimizer divide gradients, or skip the update.
+        divisor = None if clip is None else (norm / clip).clamp_min_(1.0)
+        if loss_scale is not None:
+            divisor = loss_scale.value if divisor is None else divisor * loss_scale.value
+        optimizer.grad_scale = divisor  # type: ignore[attr-defined]
+        optimizer.found_inf = torch.maximum(self._guard, overflowed.to(self._guard.dtype))  # type: ignore[attr-defined]
+        for group in optimizer.param_groups:
+            group["lr"] = rate
+        optimizer.step()
+        if loss_scale is not None:
+            loss_scale.update(overflowed)
+        return norm
+
+    def _agree_after_local_steps(self, step: int) -> None:
+        """Share failures and wishes to stop when hosts meet that have taken steps of their own."""
+        if self.exchange.shares_gradients(step) or not self.exchange.in_sync_after(step):
+            return
+        with self.clock.measure("waiting"):
+            self._read_pending(all_but=0)
+            failed, votes_stop = self.world.total(self._failed is not None, self._wish_to_stop())
+        self.stop_asked = votes_stop > 0
+        if failed:
+            if self._failed is not None:
+                self._fail(self._failed)
+            raise NonFiniteGradientError(
+                f"step {step}: the gradient of another host was not finite; its journal says more"
+            )
+
+    def _read_pending(self, all_but: int) -> None:
+        """Read the numbers of all steps but the newest so many."""
+        while len(self._pending) > all_but:
+            pending = self._pending.popleft()
+            wait_for(pending.arrived)
+            objective, nll, norm, guard = pending.numbers.tolist()
+            if guard and self._failed is None:
+                self._failed = pending
+            batch, rate = pending.batch, pending.learning_rate
+            self._results.append(StepResult(batch.step, batch.target_tokens, objective, nll, norm, rate))
+
+    def _fail(self, failed: _Pending) -> NoReturn:
+        """Go back to the progress of the last good step, whose weights the run still has."""
+        vars(self.state.progress).update(vars(failed.before))
+        raise failed.error()

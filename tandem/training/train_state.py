@@ -1,0 +1,113 @@
+"""The state of a training run: everything that a later process needs to go on as if it had never stopped."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tandem.cluster.exchange.exchange import FlatVectors
+from tandem.config import Config
+from tandem.layout import MODEL_FILE, OPTIMIZER_FILE
+from tandem.model.flat_weights import FlatWeights, WorkingCopy
+from tandem.model.translation_model import TranslationModel, build_model
+from tandem.training.loss_scale import LossScale
+
+PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+@dataclass
+class TrainingProgress:
+    """Steps and tokens so far, and the best evaluation."""
+
+    step: int = 0
+    target_tokens: int = 0
+    best_bleu: float | None = None
+    best_step: int | None = None
+    evaluations_without_gain: int = 0
+    parts: int = 1
+    """Parts that each micro-batch is split into; more than one if a GPU's memory has not sufficed."""
+
+    def note_bleu(self, bleu: float) -> None:
+        """Remember an evaluation at the current step."""
+        if self.best_bleu is None or bleu > self.best_bleu:
+            self.best_bleu, self.best_step, self.evaluations_without_gain = bleu, self.step, 0
+        else:
+            self.evaluations_without_gain += 1
+
+
+@dataclass
+class TrainState:
+    """Weights, optimizer, loss scale and progress; random numbers follow from seed and step and need no state."""
+
+    model: TranslationModel
+    """In float32, and always in evaluation mode: what is evaluated and saved."""
+    flat: FlatWeights
+    working: WorkingCopy
+    """The model that steps are computed with."""
+    optimizer: torch.optim.Optimizer
+    loss_scale: LossScale | None
+    """None unless training is in float16."""
+    progress: TrainingProgress = field(default_factory=TrainingProgress)
+
+    @classmethod
+    def fresh(cls, config: Config, vocab_size: int, device: torch.device) -> TrainState:
+        """The state before the first step: weights drawn from the seed."""
+        torch.manual_seed(config.train.seed)
+        model = build_model(config.model, vocab_size).to(device).eval()
+        flat = FlatWeights(model)
+        assert config.train.precision != "auto", "resolved at the start"
+        precision, settings = PRECISIONS[config.train.precision], config.optimizer
+        optimizer = torch.optim.AdamW(
+            [flat.vector],
+            betas=(settings.beta1, settings.beta2),
+            eps=settings.epsilon,
+            weight_decay=settings.weight_decay,
+            fused=True,
+        )
+        working = WorkingCopy(model, flat, precision)
+        if config.model.compile == "on":
+            working.model.compile_layers()
+        return cls(model, flat, working, optimizer, LossScale(device) if precision == torch.float16 else None)
+
+    def flat_vectors(self) -> FlatVectors:
+        """The vectors that an exchange between processes works on."""
+        return FlatVectors(self.flat.vector.detach(), self.flat.gradient, self.working.leaves)
+
+    def tensors(self) -> dict[str, dict[str, Tensor]]:
+        """All tensors by name, under the checkpoint's file that holds them."""
+        return {MODEL_FILE: self.model.named_weights(), OPTIMIZER_FILE: self.optimizer_tensors()}
+
+    def optimizer_tensors(self) -> dict[str, Tensor]:
+        """Adam's means under the names of the weights they belong to, and the number of its steps under each."""
+        tensors = {}
+        for key, value in self.optimizer.state.get(self.flat.vector, {}).items():
+            named = self.flat.named(value) if value.dim() else {name: value.clone() for name in self.flat.shapes}
+            tensors.update({f"{name}.{key}": tensor for name, tensor in named.items()})
+        return tensors
+
+    def numbers(self) -> dict[str, Any]:
+        """What is not a tensor, ready for JSON."""
+        return {"progress": asdict(self.progress), "scaler": self.loss_scale.numbers() if self.loss_scale else {}}
+
+    def restore(self, tensors: Mapping[str, Mapping[str, Tensor]], numbers: Mapping[str, Any]) -> None:
+        """Become the state that gave these `tensors()` and `numbers()`."""
+        self.model.load_weights(tensors[MODEL_FILE])
+        self.restore_optimizer(tensors[OPTIMIZER_FILE])
+        # A run that goes on in another precision has no loss scale to take over.
+        if numbers["scaler"] and self.loss_scale is not None:
+            self.loss_scale.restore(numbers["scaler"])
+        self.progress = TrainingProgress(**numbers["progress"])
+
+    def restore_optimizer(self, tensors: Mapping[str, Tensor]) -> None:
+        """Take over what `optimizer_tensors` gave; nothing before the first step."""
+        state, device = {}, self.flat.vector.device
+        # Sorted, because processes broadcast them to each other one after the other.
+        for key in sorted({name.rpartition(".")[2] for name in tensors}):
+            values = [tensors[f"{name}.{key}"].to(device) for name in self.flat.shapes]
+            state[key] = torch.cat([value.flatten() for value in values]) if values[0].dim() else values[0]
+        if state:
+            self.optimizer.state[self.flat.vector] = state

@@ -1,0 +1,197 @@
+"""The page in a real browser: charts draw, hover, zoom together; nothing is fetched, nothing overflows."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tandem.reporting.render.html import render_html
+from tests.reporting.render.sample import sample_report
+
+if TYPE_CHECKING:
+    from playwright import sync_api as playwright
+else:
+    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine")]
+
+CHARTS = [chart.id for chart in sample_report().charts]
+DESKTOP, PHONE = (1280, 900), (390, 844)
+GROUND = "(selector) => getComputedStyle(document.querySelector(selector)).backgroundColor"
+PAINTED = """(chart) => {
+    const ground = (selector) => getComputedStyle(document.querySelector(`#chart-${chart}${selector}`)).backgroundColor;
+    return ground(" .main-svg") === ground("");
+}"""
+FITTED = """() => [...document.querySelectorAll('.plot')].every(
+    (plot) => Math.abs(plot.querySelector('.main-svg').clientWidth - plot.clientWidth) < 2)"""
+
+
+@dataclass
+class Opened:
+    """The page, and what it did that it should not."""
+
+    page: playwright.Page
+    complaints: list[str] = field(default_factory=list)
+    requests: list[str] = field(default_factory=list)
+
+    def draw(self, *charts: str) -> None:
+        """Pass the charts, as a reader who scrolls."""
+        for chart in charts:
+            self.page.locator(f"#chart-{chart}").scroll_into_view_if_needed()
+            self.page.wait_for_selector(f"#chart-{chart} .plot[aria-busy='false']")
+
+    def sheet(self, chart: str) -> playwright.FloatRect:
+        """Where the chart's drawing area is on the screen."""
+        area = self.page.locator(f"#chart-{chart} .nsewdrag")
+        area.scroll_into_view_if_needed()
+        box = area.bounding_box()
+        assert box is not None
+        return box
+
+    def drag(self, chart: str, start: float, end: float) -> None:
+        box = self.sheet(chart)
+        height = box["y"] + box["height"] / 2
+        self.page.mouse.move(box["x"] + start * box["width"], height)
+        self.page.mouse.down()
+        self.page.mouse.move(box["x"] + end * box["width"], height, steps=3)
+        self.page.mouse.up()
+
+    def shown(self) -> tuple[float, float]:
+        """The steps that all charts show: the first, which then goes out of sight, and the last, which was."""
+        pairs = set()
+        for chart in (CHARTS[0], CHARTS[-1]):
+            self.draw(chart)
+            pairs.add(tuple(self.page.evaluate(f"document.querySelector('#chart-{chart} .plot').layout.xaxis.range")))
+        (pair,) = pairs
+        return pair
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[playwright.Browser]:
+    with playwright.sync_playwright() as driver:
+        running = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield running
+        running.close()
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> str:
+    path: Path = tmp_path_factory.mktemp("page") / "report.html"
+    path.write_text(render_html(sample_report()), encoding="utf-8")
+    return path.as_uri()
+
+
+@pytest.fixture(scope="module")
+def opened(browser: playwright.Browser, address: str) -> Opened:
+    """One page for all tests, because loading takes longest; each leaves it as it was."""
+    page = browser.new_page(viewport=viewport(DESKTOP), reduced_motion="reduce")
+    result = Opened(page)
+    page.on("console", lambda message: result.complaints.append(message.text))
+    page.on("pageerror", lambda error: result.complaints.append(str(error)))
+    page.on("request", lambda request: result.requests.append(request.url))
+    page.goto(address)
+    return result
+
+
+def viewport(size: tuple[int, int]) -> playwright.ViewportSize:
+    return {"width": size[0], "height": size[1]}
+
+
+def test_every_chart_draws_and_nothing_is_fetched(opened: Opened, address: str) -> None:
+    opened.draw(*CHARTS)
+    for chart in CHARTS:
+        drawn = opened.page.locator(f"#chart-{chart} .scatterlayer :is(.js-line, .js-fill)").all()
+        assert drawn
+        assert all(len(path.get_attribute("d") or "") > 50 for path in drawn)
+    assert opened.requests == [address]
+    assert opened.complaints == []
+
+
+def test_hover_shows_values(opened: Opened) -> None:
+    box = opened.sheet("bleu")
+    opened.page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    label = opened.page.wait_for_selector("#chart-bleu .hoverlayer .legend")
+    assert label is not None
+    text = label.text_content() or ""
+    assert "development set" in text
+    assert "step 2" in text
+
+
+def test_zooming_one_chart_zooms_all(opened: Opened) -> None:
+    first, last = opened.shown()
+    opened.drag("loss", 0.25, 0.75)
+    opened.page.wait_for_selector(".zoom:not([hidden])")
+    low, high = opened.shown()
+    assert low - first == pytest.approx(0.25 * (last - first), rel=0.05)
+    assert high - first == pytest.approx(0.75 * (last - first), rel=0.05)
+    # The values' axis follows: without the first steps the loss has a tenth of its range.
+    assert opened.page.evaluate("document.querySelector('#chart-loss .plot').layout.yaxis.range[1]") < 3
+    box = opened.sheet("gpus")
+    opened.page.mouse.dblclick(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    opened.page.wait_for_selector(".zoom[hidden]", state="attached")
+    assert opened.shown() == (first, last)
+
+
+def test_keys_and_buttons_zoom_too(opened: Opened) -> None:
+    first, last = opened.shown()
+    opened.page.locator("#chart-network .plot").focus()
+    opened.page.keyboard.press("+")
+    opened.page.keyboard.press("ArrowRight")
+    middle, span = (first + last) / 2, last - first
+    assert opened.shown() == pytest.approx((middle - span / 8, middle + span * 3 / 8))
+    opened.page.locator(".zoom button[data-key='0']").click()
+    assert opened.shown() == (first, last)
+
+
+def test_the_legend_hides_a_line_or_all_others(opened: Opened) -> None:
+    buttons = opened.page.locator("#chart-network .legend button")
+    lines = opened.page.locator("#chart-network .scatterlayer .trace")
+    opened.draw("network")
+    assert lines.count() == buttons.count() == 4
+    buttons.first.click()
+    assert lines.count() == 3
+    assert buttons.first.get_attribute("aria-pressed") == "false"
+    buttons.first.dblclick()
+    assert lines.count() == 1
+    buttons.first.dblclick()
+    assert lines.count() == 4
+
+
+def test_dark_mode_changes_page_and_charts(opened: Opened) -> None:
+    grounds = []
+    for scheme in ("light", "dark", "light"):
+        opened.page.emulate_media(color_scheme=scheme)
+        for chart in (CHARTS[0], CHARTS[-1]):
+            opened.draw(chart)
+            # The chart has the colour of the card around it, which comes from the style sheet.
+            opened.page.wait_for_function(PAINTED, arg=chart)
+        grounds.append({opened.page.evaluate(GROUND, selector) for selector in ("body", f"#chart-{CHARTS[0]}")})
+    assert grounds[0] == grounds[2]
+    assert not grounds[0] & grounds[1]
+
+
+def test_paper_is_light_and_complete(opened: Opened) -> None:
+    opened.page.emulate_media(color_scheme="dark")
+    opened.page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert opened.page.evaluate("document.querySelectorAll('details:not([open])').length") == 0
+    for chart in CHARTS:
+        assert opened.page.evaluate(GROUND, f"#chart-{chart} .main-svg") == "rgb(255, 255, 255)"
+    opened.page.evaluate("dispatchEvent(new Event('afterprint'))")
+    assert opened.page.evaluate("document.querySelectorAll('details[open]').length") == 0
+    opened.page.emulate_media(color_scheme="light")
+    assert opened.complaints == []
+
+
+@pytest.mark.parametrize("size", [PHONE, DESKTOP])
+def test_nothing_overflows(opened: Opened, size: tuple[int, int]) -> None:
+    page = opened.page
+    page.set_viewport_size(viewport(size))
+    page.evaluate("document.querySelectorAll('details').forEach((details) => { details.open = true; })")
+    page.wait_for_function(FITTED)
+    assert page.evaluate("document.documentElement.scrollWidth") == size[0]
+    assert opened.complaints == []

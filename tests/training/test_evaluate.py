@@ -1,0 +1,75 @@
+"""Evaluation: loss in nats per token, and BLEU on text as people write it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import pytest
+import sacrebleu
+import torch
+import torch.nn.functional as F
+
+from tandem.cluster.world import World
+from tandem.config import Config
+from tandem.corpus.prepared import PreparedCorpus
+from tandem.training.batches import packed
+from tandem.training.evaluate import evaluate, score, split_loss
+from tandem.training.train_state import TrainState
+
+ALONE = World(0, 1, torch.device("cpu"))
+
+
+@pytest.fixture
+def state(tiny_corpus: PreparedCorpus, tiny_config: Callable[..., Config]) -> TrainState:
+    return TrainState.fresh(tiny_config(), tiny_corpus.tokenizer.vocab_size, ALONE.device)
+
+
+def test_bleu_is_sacrebleus_own_with_its_signature() -> None:
+    references = ["Der Hund schläft im Garten.", "Wir lesen ein Buch, weil es regnet."]
+    hypotheses = ["Der Hund schläft in dem Garten.", "Wir lesen ein Buch, weil es regnet."]
+    bleu, signature = score(hypotheses, references)
+    assert bleu == pytest.approx(sacrebleu.corpus_bleu(hypotheses, [references]).score)
+    for part in ("nrefs:1", "case:mixed", "tok:13a", "smooth:exp", "version:"):
+        assert part in signature
+
+
+def test_bleu_counts_case_and_words_not_pieces() -> None:
+    assert score(["der hund schläft im garten ."], ["Der Hund schläft im Garten."])[0] < 50
+    assert score(["▁Der ▁Hund ▁schläf t ▁im ▁Garten ."], ["Der Hund schläft im Garten."])[0] < 10
+
+
+def test_the_loss_is_the_mean_over_all_target_tokens(state: TrainState, tiny_corpus: PreparedCorpus) -> None:
+    pairs = tiny_corpus.pairs("dev")
+    nll, tokens = 0.0, 0
+    with torch.no_grad():
+        for row in range(len(pairs)):
+            batch = packed(pairs, [row], pinned=False).to(ALONE.device)
+            weight_VD = state.model.output_weight()[: state.model.vocab_size]
+            logits = F.linear(state.model(batch.source_BS, batch.target_BT), weight_VD)
+            nll += float(F.cross_entropy(logits[0], batch.labels_N, reduction="sum"))
+            tokens += len(batch.labels_N)
+    assert split_loss(state.model, tiny_corpus, ALONE, "dev") == pytest.approx(nll / tokens, rel=1e-5)
+
+
+def test_an_evaluation_says_everything_about_itself(
+    state: TrainState, tiny_corpus: PreparedCorpus, tiny_config: Callable[..., Config]
+) -> None:
+    config = tiny_config("evaluation.samples=2")
+    done = []
+    evaluated = evaluate(
+        state.model,
+        tiny_corpus,
+        config,
+        ALONE,
+        split="test",
+        step=7,
+        progress=lambda batch, batches: done.append((batch, batches)),
+    )
+    sources, references = tiny_corpus.text("test")
+    assert (evaluated.step, evaluated.split, evaluated.sentences) == (7, "test", len(references))
+    assert evaluated.perplexity == pytest.approx(math.exp(evaluated.eval_loss))
+    assert [(sample.source, sample.reference) for sample in evaluated.samples] == list(
+        zip(sources, references, strict=True)
+    )[:2]
+    assert done[-1][0] == done[-1][1]
