@@ -6,13 +6,14 @@ INSTALLED := $(VENV)/.installed
 # Most tests wait for processes that they have started; those of a file stay together, because they share trainings.
 TWO_AT_A_TIME := --numprocesses 2 --dist loadscope
 
-.PHONY: help setup demo test quick lint gpu-check clean
+.PHONY: help setup demo test quick lint docs gpu-check clean
 
 help:
 	@echo "make demo    watch a small Transformer learn to translate (about a minute, after the set-up)"
 	@echo "make test    linters, types and all tests"
 	@echo "make quick   the tests that take seconds"
 	@echo "make lint    ruff and mypy"
+	@echo "make docs    build a small site from docs/ and the docstrings in build/site; every link is checked"
 	@echo "make gpu-check  test the NVIDIA cards that are here for some minutes, and write gpu-check.md to send in"
 	@echo "make clean   remove the virtual environment and caches"
 
@@ -39,6 +40,14 @@ lint: $(INSTALLED)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+docs: $(VENV)/.docs-installed
+	$(BIN)/mkdocs build --strict --quiet
+	@echo "open build/site/index.html"
+
+$(VENV)/.docs-installed: $(INSTALLED)
+	$(BIN)/pip install --quiet --editable '.[docs]'
+	@touch $@
+
 # One process for each card. (Make itself ends with 2, whatever code the test ends with.)
 gpu-check: $(INSTALLED)
 	@cards=$$($(BIN)/python -c 'import torch; print(torch.cuda.device_count())'); \
@@ -49,4 +58,4 @@ gpu-check: $(INSTALLED)
 	fi
 
 clean:
-	rm -rf $(VENV) demo .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info
+	rm -rf $(VENV) build demo .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info
