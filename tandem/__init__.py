@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from tandem.reporting.examine_run import report as report
     from tandem.reporting.write_report import write_report as write_report
     from tandem.training.loop import train as train
-    from tandem.translator import Translator as Translator
+    from tandem.translation.translator import Translator as Translator
 
 __version__ = "0.1.0"
 
 _HOMES = {
     "Config": "tandem.config",
     "CorpusTexts": "tandem.corpus.text_files",
-    "Translator": "tandem.translator",
+    "Translator": "tandem.translation.translator",
     "prepare": "tandem.corpus.prepare.pipeline",
     "report": "tandem.reporting.examine_run",
     "train": "tandem.training.loop",

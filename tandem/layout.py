@@ -19,6 +19,12 @@ A run, made by `tandem train`:
     hosts/           state of the exchange strategy that each host keeps for itself
     journal/         the event log of every rank: rank-0.jsonl and so on
     tensorboard/     event files
+
+An exported model, made by `tandem export --to ctranslate2`:
+
+    tandem.json      facts, sizes and digests of the other files
+    tokenizer.model  its tokenizer
+    README.md        the model card
 """
 
 from __future__ import annotations
@@ -38,6 +44,9 @@ MODEL_FILE = "model.safetensors"
 OPTIMIZER_FILE = "optimizer.safetensors"
 STATE_FILE = "state.json"
 EXCHANGE_FILE = "exchange.safetensors"
+
+EXPORT_FILE = "tandem.json"
+MODEL_CARD = "README.md"
 
 REPORT_PAGE, REPORT_MARKDOWN, REPORT_DATA = "report.html", "report.md", "report.json"
 

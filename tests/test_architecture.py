@@ -23,7 +23,7 @@ ROOMS = (
     ("monitor",),
     ("cluster",),
     ("training",),
-    ("translator",),
+    ("translation",),
     ("reporting",),
     ("doctor",),
     ("demo",),

@@ -56,6 +56,10 @@ class Tokenizer:
         """Number of pieces, the four special ones and the 256 bytes among them."""
         return int(self._pieces.get_piece_size())
 
+    def pieces(self) -> list[str]:
+        """The text of every piece, by its number; the special ones as SentencePiece writes them."""
+        return [str(self._pieces.id_to_piece(number)) for number in range(self.vocab_size)]
+
     def encode(self, sentences: Sequence[str], threads: int = -1) -> list[list[int]]:
         """Piece numbers of each sentence, without BOS and EOS, worked out on all cores or by some threads."""
         encoded: list[list[int]] = self._pieces.encode(list(sentences), num_threads=threads)

@@ -22,7 +22,7 @@ from tandem.training.evaluate import evaluate_run
 from tandem.training.loop import train
 from tandem.training.run_directory import Run
 from tandem.training.trainer import FINISHED
-from tandem.translator import Translator
+from tandem.translation.translator import Translator
 
 SENTENCES = 3
 

@@ -76,7 +76,7 @@ def beam_search(model: TranslationModel, sources: Sequence[Sequence[int]], beam:
         hidden_BRD = model.step(tokens_BRL[:, :, -1], length - 1, state)
         logits_BRV = F.linear(hidden_BRD, projection_VD)[:, :, : model.vocab_size].float()
         must_end_B = limits_B.index_select(0, sentences_B) <= length if length >= min(limits) else None
-        candidates_BC, parent_BC, token_BC = best_continuations(logits_BRV, alive_BR, must_end_B)
+        candidates_BC, parent_BC, token_BC = best_continuations(logits_BRV, alive_BR, must_end_B, may_end=length > 1)
         grown_BCL = tokens_BRL.gather(1, parent_BC.unsqueeze(2).expand(-1, -1, length))
         ends_BC = token_BC == EOS
         ended_BC = candidates_BC.masked_fill(~ends_BC, IMPOSSIBLE) / length_penalty(length, alpha)
@@ -108,11 +108,15 @@ def _encoded(model: TranslationModel, sources: Sequence[Sequence[int]]) -> Decod
 
 
 def best_continuations(
-    logits_BRV: Tensor, alive_BR: Tensor, must_end_B: Tensor | None
+    logits_BRV: Tensor, alive_BR: Tensor, must_end_B: Tensor | None, *, may_end: bool = True
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The 2R best continuations: log-probability, the hypothesis they continue, next token. R of them may end here."""
+    """The 2R best continuations: log-probability, the hypothesis they continue, next token. R of them may end here.
+
+    None may end at the first position. To end there is unlikely, but the wider the beam, the more often it survives
+    until everything longer has become less likely still: a sentence would vanish.
+    """
     log_normaliser_BR1 = logits_BRV.logsumexp(-1, keepdim=True)
-    for never in (PAD, BOS):
+    for never in (PAD, BOS) if may_end else (PAD, BOS, EOS):
         logits_BRV[:, :, never] = IMPOSSIBLE
     if must_end_B is not None:
         goes_on_V = torch.arange(logits_BRV.shape[2], device=logits_BRV.device) != EOS

@@ -36,6 +36,8 @@ class Run(RunPaths):
     config: Config
     corpus_directory: Path
     corpus_digest: str
+    saved_languages: tuple[str, str] | None
+    """Source and target language; not known of runs that older versions began."""
 
     @classmethod
     def open(cls, directory: Path, overrides: Sequence[str] = ()) -> Run:
@@ -51,12 +53,21 @@ class Run(RunPaths):
         try:
             facts: dict[str, Any] = json.loads(paths.run_file.read_text(encoding="utf-8"))
             corpus_directory, digest = Path(facts["corpus"]), str(facts["corpus_digest"])
+            languages = tuple(map(str, facts["languages"])) if "languages" in facts else None
         except (ValueError, KeyError, TypeError) as error:
             raise TandemError(f"{paths.run_file}: damaged ({error}); start a new run") from error
-        return cls(directory, Config.load_saved(directory / CONFIG_FILE, overrides), corpus_directory, digest)
+        config = Config.load_saved(directory / CONFIG_FILE, overrides)
+        return cls(directory, config, corpus_directory, digest, languages)  # type: ignore[arg-type]
 
     def tokenizer(self) -> Tokenizer:
         return Tokenizer.load(self.directory / TOKENIZER_FILE)
+
+    def languages(self) -> tuple[str, str]:
+        """Source and target language, as the run or its corpus tells."""
+        if self.saved_languages is not None:
+            return self.saved_languages
+        facts = self.corpus().facts
+        return facts.source_language, facts.target_language
 
     def corpus(self, moved_to: Path | None = None) -> PreparedCorpus:
         """The corpus that the run was trained on, where it was or where it has been moved to."""
@@ -75,7 +86,8 @@ def create_or_check(directory: Path, config: Config, corpus: PreparedCorpus, cha
     corpus.verify()
     write_whole(directory / TOKENIZER_FILE, (corpus.directory / TOKENIZER_FILE).read_bytes())
     save_settings(directory, config)
-    facts = {"corpus": str(corpus.directory.resolve()), "corpus_digest": corpus.digest}
+    languages = [corpus.facts.source_language, corpus.facts.target_language]
+    facts = {"corpus": str(corpus.directory.resolve()), "corpus_digest": corpus.digest, "languages": languages}
     # Written last: a directory with this file has all the others.
     write_json(directory / RUN_FILE, facts)
     return []

@@ -23,7 +23,7 @@ IMPORTED = (
     "tandem.cli",
     "tandem.training.loop",
     "tandem.training.checkpoints.average",
-    "tandem.translator",
+    "tandem.translation.translator",
     "tandem.doctor.examination",
 )
 

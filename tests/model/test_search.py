@@ -98,13 +98,13 @@ def test_a_wider_beam_finds_something_else(half_trained: Transformer) -> None:
 @pytest.mark.parametrize(
     ("ending", "going_on", "alpha", "expected_length"),
     [
-        # Without a penalty every further piece only costs: 0.3 against 0.7 * 0.3.
-        (0.3, 0.7, 0.0, 0),
-        # (log 0.3 + n log 0.7) / ((6 + n) / 6) is -1.204, -1.338, -1.438 for n = 0, 1, 2 and goes on to fall.
-        (0.3, 0.7, 1.0, 0),
+        # Without a penalty every further piece only costs; but a translation has one piece at least.
+        (0.3, 0.7, 0.0, 1),
+        # (log 0.3 + n log 0.7) / ((6 + n) / 6) is -1.338, -1.438, -1.516 for n = 1, 2, 3 and goes on to fall.
+        (0.3, 0.7, 1.0, 1),
         # log 0.1 = -2.303; n log 0.9 adds -0.105 a piece: -2.303, -2.064, -1.885, ... up to the limit.
         (0.1, 0.9, 1.0, 10),
-        (0.1, 0.9, 0.0, 0),
+        (0.1, 0.9, 0.0, 1),
     ],
 )
 def test_the_length_penalty_decides(
