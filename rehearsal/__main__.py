@@ -48,7 +48,7 @@ def _run(module: str | None, arguments: list[str]) -> None:
         return
     sys.argv = ["tandem", *arguments]
     # Only here: importing tandem is part of what is rehearsed.
-    from tandem.cli import program
+    from tandem.cli.command_line import program
 
     program()
 

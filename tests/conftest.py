@@ -7,7 +7,9 @@ import os
 # Before torch is imported: tiny models are faster on one thread, and test processes run side by side.
 os.environ["OMP_NUM_THREADS"] = "1"
 
-from collections.abc import Callable
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -68,3 +70,43 @@ def tiny_config() -> Callable[..., Config]:
         return Config.load("demo", [*TINY, *overrides])
 
     return make
+
+
+# Enough steps to end sentences where they end, if not to translate them well: a model that only stutters has ties.
+FLUENT = (
+    "model.d_model=64",
+    "model.heads=2",
+    "model.d_ff=128",
+    "model.dropout=0.0",
+    "batch.tokens=1024",
+    "batch.micro_batches=1",
+    "schedule.peak=0.006",
+    "schedule.warmup_steps=40",
+    "train.precision=float32",
+    "train.max_steps=150",
+)
+
+
+@pytest.fixture(scope="session")
+def fluent(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory of a run whose model says whole sentences; its corpus lies beside it."""
+    directory = tmp_path_factory.mktemp("fluent")
+    write_demo_text(directory, pairs=2000)
+    train, dev, test = ((directory / f"{split}.en", directory / f"{split}.de") for split in ("train", "dev", "test"))
+    prepare(CorpusTexts([train], dev, test), directory / "corpus", CorpusConfig(vocab_size=600))
+    _train(directory / "run", directory / "corpus", FLUENT)
+    return directory / "run"
+
+
+@pytest.fixture(scope="session")
+def trained(tiny_corpus: PreparedCorpus, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory of a run that has taken a few steps with a tiny model."""
+    run = tmp_path_factory.mktemp("trained") / "run"
+    _train(run, tiny_corpus.directory, TINY)
+    return run
+
+
+def _train(run: Path, corpus: Path, settings: Sequence[str]) -> None:
+    """Train in a process of its own, as users do."""
+    command = ["train", "demo", *settings, "--corpus", str(corpus), "--run", str(run)]
+    subprocess.run([sys.executable, "-m", "tandem", *command], check=True, capture_output=True)

@@ -18,7 +18,7 @@ ROOMS = (
     ("layout", "storage", "units", "thresholds", "vocabulary", "registry", "cards", "process_exit", "validation"),
     ("config",),
     ("schedules",),
-    ("corpus",),
+    ("corpus", "scoring"),
     ("model",),
     ("monitor",),
     ("cluster",),

@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 import tandem
-from tandem import cli
+from tandem.cli import command_line
 from tandem.corpus.prepared import PreparedCorpus
 from tests.conftest import TINY
 
@@ -29,19 +29,11 @@ def run_tandem(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[st
         monkeypatch.setattr(sys, "argv", ["tandem", *map(str, arguments)])
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
         with pytest.raises(SystemExit) as end:
-            cli.main()
+            command_line.main()
         code = end.value.code
         captured = capsys.readouterr()
         return (int(code) if code is not None else 0), captured.out, captured.err
 
-    return run
-
-
-@pytest.fixture(scope="session")
-def trained(tiny_corpus: PreparedCorpus, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    run = tmp_path_factory.mktemp("trained") / "run"
-    command = ["train", "demo", *TINY, "--corpus", str(tiny_corpus.directory), "--run", str(run)]
-    subprocess.run([sys.executable, "-m", "tandem", *command], check=True, capture_output=True)
     return run
 
 
@@ -162,10 +154,64 @@ def test_translate_keeps_lines_in_step(run_tandem: Tandem, trained: Path) -> Non
     assert lines[1] == lines[2] == ""
 
 
+def test_translate_takes_settings_as_every_command_does(run_tandem: Tandem, trained: Path) -> None:
+    answers = [
+        run_tandem("translate", trained, "search.beam=1", "I see a cat."),
+        run_tandem("translate", trained, "I see a cat.", "--set", "search.beam=1"),
+        run_tandem("translate", trained, "search.beam=1", stdin=b"I see a cat.\n"),
+    ]
+    assert answers[0][0] == 0
+    assert len({out for _, out, _ in answers}) == 1
+    for command in (("evaluate", trained), ("score", trained), ("config", "show", "demo")):
+        code, _, err = run_tandem(*command, "--set", "search.beam=0")
+        assert code == 2
+        assert "search.beam: should be greater than or equal to 1" in err
+
+
+def test_a_sentence_that_looks_like_a_setting_is_asked_about(run_tandem: Tandem, trained: Path) -> None:
+    code, out, err = run_tandem("translate", trained, "my.thing=1")
+    assert (code, out) == (2, "")
+    assert err == (
+        "tandem: my.thing=1: a sentence or a setting? There is no setting of that name; to translate it, "
+        "give it on standard input\n"
+    )
+    assert run_tandem("translate", trained, stdin=b"my.thing=1\n")[0] == 0
+    assert run_tandem("translate", trained, "E = mc2 is what he said.")[0] == 0
+
+
+def test_translate_a_file_into_a_file(run_tandem: Tandem, trained: Path, tmp_path: Path) -> None:
+    (tmp_path / "in").write_text("I see a cat.\n\nThe dog sleeps.\n")
+    code, out, _ = run_tandem("translate", trained, "--input", tmp_path / "in", "--output", tmp_path / "out")
+    assert (code, out) == (0, "")
+    _, expected, _ = run_tandem("translate", trained, "I see a cat.", "", "The dog sleeps.")
+    assert (tmp_path / "out").read_text() == expected
+    code, _, err = run_tandem("translate", trained, "A cat.", "--input", tmp_path / "in")
+    assert code == 2
+    assert "sentences were given, too" in err
+
+
+def test_score(run_tandem: Tandem, trained: Path, demo_text: Path) -> None:
+    run_tandem("translate", trained, "-i", demo_text / "test.en", "-o", trained / "test.out")
+    code, from_run, _ = run_tandem("score", trained, "--json")
+    assert code == 0
+    scores = json.loads(from_run)["scores"]
+    assert [score["metric"] for score in scores] == ["BLEU", "chrF2", "TER"]
+    files = ("--hypotheses", trained / "test.out", "--references", demo_text / "test.de")
+    assert json.loads(run_tandem("score", *files, "--json")[1])["scores"] == scores
+    code, text, _ = run_tandem("score", *files)
+    assert text.splitlines()[1] == f"    {scores[0]['signature']}"
+    assert run_tandem("score") == (2, "", "tandem: give a RUN, or --hypotheses and --references\n")
+    assert run_tandem("score", trained, "--hypotheses", "x")[0] == 2
+    assert run_tandem("score", trained, "--split", "train")[2] == "tandem: --split train: choose dev or test\n"
+
+
 def test_translate_names_the_line_that_is_not_utf8(run_tandem: Tandem, trained: Path) -> None:
     code, _, err = run_tandem("translate", trained, stdin=b"I see a cat.\ncaf\xe9\n")
     assert code == 2
-    assert err == "tandem: standard input: line 2 is not UTF-8; convert it, for example with iconv\n"
+    assert err == (
+        "tandem: standard input:2: not UTF-8 (byte 4 of the line is 0xe9); "
+        "convert it, for example with iconv -f LATIN1 -t UTF-8\n"
+    )
 
 
 @pytest.mark.parametrize("override", ["model.heads=4", "train.seed=3"])
@@ -267,7 +313,7 @@ def test_config_show_prints_what_config_reads(run_tandem: Tandem, tmp_path: Path
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("translate", "nowhere", "x"), ["nowhere: not a run", "tandem train"]),
+        (("translate", "nowhere", "x"), ["nowhere: neither a run nor an exported model", "tandem train"]),
         (("evaluate", "nowhere"), ["nowhere: not a run"]),
         (("config", "show", "tiny"), ["tiny: neither a preset (demo, small, transformer-base, transformer-big)"]),
         (("train", "demo", "--corpus", "nowhere", "--run", "run"), ["nowhere", "tandem prepare"]),
@@ -303,7 +349,8 @@ def test_a_checkpoint_that_is_not_there(
 def test_what_does_not_compute_does_not_import_torch(arguments: list[str]) -> None:
     """Rule 9: torch takes seconds to import."""
     check = (
-        "import sys; from tandem import cli\ntry: cli.main()\nfinally: print('torch' in sys.modules, file=sys.stderr)"
+        "import sys; from tandem.cli.command_line import main\n"
+        "try: main()\nfinally: print('torch' in sys.modules, file=sys.stderr)"
     )
     ended = subprocess.run([sys.executable, "-c", check, *arguments], capture_output=True, text=True, check=True)
     assert ended.stderr == "False\n"
@@ -319,6 +366,8 @@ def test_a_program_with_pytorch_ends_without_taking_python_down() -> None:
     """Otherwise one of gloo's threads may abort it, after everything has gone well."""
     code = "import atexit, sys, torch; atexit.register(print, 'down'); sys.argv = ['tandem', '--version']; "
     ended = subprocess.run(
-        [sys.executable, "-c", f"{code} from tandem.cli import program; program()"], capture_output=True, text=True
+        [sys.executable, "-c", f"{code} from tandem.cli.command_line import program; program()"],
+        capture_output=True,
+        text=True,
     )
     assert (ended.returncode, ended.stdout) == (0, f"tandem {tandem.__version__}\n")

@@ -178,6 +178,12 @@ class PreparedCorpus:
             )
         return pairs
 
+    def chosen_split(self, split: str | None) -> str:
+        """`dev` or `test`; where nothing was chosen test, if there is one."""
+        if split not in (None, "dev", "test"):
+            raise TandemError(f"--split {split}: choose dev or test")
+        return split or ("test" if "test" in self.facts.splits else "dev")
+
     def text(self, split: str) -> tuple[list[str], list[str]]:
         """The untouched source lines and references of 'dev' or 'test', in their order."""
         self._facts_of(split)

@@ -110,7 +110,7 @@ def decoded(line: RawLine, path: Path, number: int) -> str:
     except UnicodeDecodeError as error:
         raise TandemError(
             f"{path}:{number}: not UTF-8 (byte {error.start + 1} of the line is 0x{line[error.start]:02x}); "
-            f"convert the file, for example: iconv -f LATIN1 -t UTF-8 {path}"
+            "convert it, for example with iconv -f LATIN1 -t UTF-8"
         ) from None
 
 

@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable
 
 import torch
-from sacrebleu.metrics.bleu import BLEU
 
 from tandem.cluster.devices import explain_out_of_memory
 from tandem.cluster.world import World, joined_world
@@ -18,6 +17,7 @@ from tandem.model.loss import exact_nll
 from tandem.model.search import sentences_at_once, translate_ids
 from tandem.model.translation_model import TranslationModel
 from tandem.monitor.records import Evaluated, Sample
+from tandem.scoring import bleu_score
 from tandem.training.batches import LengthOrder, packed
 from tandem.training.checkpoints.checkpoint import Checkpoint
 from tandem.training.checkpoints.restore import load_model
@@ -28,13 +28,6 @@ BatchesDone = Callable[[int, int], None]
 SMALLER_SEARCH = "lower search.batch_sentences or search.beam"
 # Tokens of a micro-batch, whatever the training's: the loss should not depend on how the model was trained.
 BATCH_TOKENS = 4096
-
-
-def score(hypotheses: list[str], references: list[str]) -> tuple[float, str]:
-    """BLEU from 0 to 100, cased, on detokenised text, and sacreBLEU's signature, which says how it was computed."""
-    metric = BLEU()
-    bleu = metric.corpus_score(hypotheses, [references]).score
-    return bleu, str(metric.get_signature())
 
 
 def evaluate(
@@ -54,7 +47,7 @@ def evaluate(
         loss = split_loss(model, corpus, world, split)
         hypotheses = translate_split(model, corpus, config.search, world, split, progress)
     sources, references = corpus.text(split)
-    bleu, signature = score(hypotheses, references)
+    bleu, signature = bleu_score(hypotheses, references)
     shown = list(zip(sources, references, hypotheses, strict=True))[: config.evaluation.samples]
     return Evaluated(
         step=step,

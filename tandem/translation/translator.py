@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
 from pathlib import Path
 from typing import Literal
 
@@ -13,7 +12,7 @@ import torch
 from tandem.config import Config
 from tandem.corpus.tokenizer import Tokenizer
 from tandem.errors import TandemError
-from tandem.layout import TOKENIZER_FILE
+from tandem.layout import TOKENIZER_FILE, RunPaths
 from tandem.model.transformer import Transformer
 from tandem.training.checkpoints.restore import choose_checkpoint, load_model
 from tandem.training.run_directory import Run
@@ -28,6 +27,8 @@ from tandem.translation.torch_engine import TorchEngine
 EngineChoice = Literal["auto", "tandem", "ctranslate2"]
 # Lines read ahead: enough to sort by length, few enough to keep memory small and to show results soon.
 LINES_AT_ONCE = 1024
+# The same bound where lines are whole documents.
+CHARACTERS_AT_ONCE = 500_000
 
 
 class Translator:
@@ -53,9 +54,15 @@ class Translator:
         The search may be changed by overrides such as "search.beam=8", or in short `beam=8`.
         """
         changes = [*overrides, *(f"search.{name}={value}" for name, value in search.items())]
-        if is_export(Path(path)):
-            return _load_export(Path(path), changes, engine, batch_tokens)
-        return _load_run(Run.open(Path(path), changes), checkpoint, engine, batch_tokens)
+        directory = Path(path)
+        if is_export(directory):
+            return _load_export(directory, changes, engine, batch_tokens)
+        if RunPaths(directory).run_file.is_file():
+            return _load_run(Run.open(directory, changes), checkpoint, engine, batch_tokens)
+        raise TandemError(
+            f"{directory}: neither a run nor an exported model; give the --run of `tandem train`, or a folder made by "
+            "`tandem export --to ctranslate2`"
+        )
 
     def translate(self, lines: Sequence[str]) -> list[str]:
         """The translation of each line, in order; a line longer than the model knows is translated in parts."""
@@ -65,8 +72,7 @@ class Translator:
 
     def translate_stream(self, lines: Iterable[str], at_once: int = LINES_AT_ONCE) -> Iterator[tuple[str, str]]:
         """Each line with its translation, in order, as they come; only so many lines are in memory."""
-        remaining = iter(lines)
-        while portion := list(islice(remaining, at_once)):
+        for portion in _portions(lines, at_once):
             yield from zip(portion, self.translate(portion), strict=True)
 
     def translate_sentences(self, sentences: Sequence[str]) -> list[str]:
@@ -90,6 +96,20 @@ class Translator:
         # A piece has a byte at least, so most lines need not be encoded to know; one more begins the line.
         longest = self.engine.longest_source
         return len(text.encode()) < longest or len(self.tokenizer.encode([text], threads=1)[0]) <= longest
+
+
+def _portions(lines: Iterable[str], at_once: int) -> Iterator[list[str]]:
+    """Lines in portions, bounded by their number and by their characters."""
+    portion: list[str] = []
+    characters = 0
+    for line in lines:
+        portion.append(line)
+        characters += len(line)
+        if len(portion) >= at_once or characters >= CHARACTERS_AT_ONCE:
+            yield portion
+            portion, characters = [], 0
+    if portion:
+        yield portion
 
 
 def _load_export(folder: Path, overrides: Sequence[str], engine: EngineChoice, batch_tokens: int | None) -> Translator:

@@ -20,7 +20,7 @@ from unittest.mock import patch
 import torch
 
 from rehearsal.session import current
-from tandem.cli import program
+from tandem.cli.command_line import program
 from tandem.training.batches import GlobalBatch
 from tandem.training.trainer import Trainer
 from tests.gpu.patched import PATCHES

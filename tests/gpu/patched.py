@@ -18,7 +18,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from rehearsal.session import current
-from tandem.cli import program
+from tandem.cli.command_line import program
 from tandem.cluster import world
 from tandem.doctor import examination
 from tandem.model import loss, search, transformer

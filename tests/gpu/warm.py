@@ -20,7 +20,7 @@ from typing import Any, NoReturn
 from rehearsal.__main__ import main as rehearse
 
 IMPORTED = (
-    "tandem.cli",
+    "tandem.cli.command_line",
     "tandem.training.loop",
     "tandem.training.checkpoints.average",
     "tandem.translation.translator",

@@ -13,8 +13,9 @@ import torch.nn.functional as F
 from tandem.cluster.world import World
 from tandem.config import Config
 from tandem.corpus.prepared import PreparedCorpus
+from tandem.scoring import bleu_score
 from tandem.training.batches import packed
-from tandem.training.evaluate import evaluate, score, split_loss
+from tandem.training.evaluate import evaluate, split_loss
 from tandem.training.train_state import TrainState
 
 ALONE = World(0, 1, torch.device("cpu"))
@@ -28,15 +29,15 @@ def state(tiny_corpus: PreparedCorpus, tiny_config: Callable[..., Config]) -> Tr
 def test_bleu_is_sacrebleus_own_with_its_signature() -> None:
     references = ["Der Hund schläft im Garten.", "Wir lesen ein Buch, weil es regnet."]
     hypotheses = ["Der Hund schläft in dem Garten.", "Wir lesen ein Buch, weil es regnet."]
-    bleu, signature = score(hypotheses, references)
+    bleu, signature = bleu_score(hypotheses, references)
     assert bleu == pytest.approx(sacrebleu.corpus_bleu(hypotheses, [references]).score)
     for part in ("nrefs:1", "case:mixed", "tok:13a", "smooth:exp", "version:"):
         assert part in signature
 
 
 def test_bleu_counts_case_and_words_not_pieces() -> None:
-    assert score(["der hund schläft im garten ."], ["Der Hund schläft im Garten."])[0] < 50
-    assert score(["▁Der ▁Hund ▁schläf t ▁im ▁Garten ."], ["Der Hund schläft im Garten."])[0] < 10
+    assert bleu_score(["der hund schläft im garten ."], ["Der Hund schläft im Garten."])[0] < 50
+    assert bleu_score(["▁Der ▁Hund ▁schläf t ▁im ▁Garten ."], ["Der Hund schläft im Garten."])[0] < 10
 
 
 def test_the_loss_is_the_mean_over_all_target_tokens(state: TrainState, tiny_corpus: PreparedCorpus) -> None:

@@ -224,9 +224,9 @@ def _doctor(*arguments: str) -> subprocess.CompletedProcess[str]:
 def test_the_command_line_needs_no_card_and_no_pytorch() -> None:
     script = """
 import sys
-from tandem import cli
+from tandem.cli import command_line
 try:
-    cli.main()
+    command_line.main()
 finally:
     print("torch" in sys.modules, file=sys.stderr)
 """

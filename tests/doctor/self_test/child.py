@@ -22,7 +22,7 @@ from rehearsal.device import rehearsed_cuda  # isort: skip
 import torch
 import torch.distributed as dist
 
-from tandem.cli import program
+from tandem.cli.command_line import program
 from tandem.config import Config
 from tandem.doctor.self_test import collective_checks, run_checks, training_checks
 from tandem.doctor.self_test.check_result import Outcome

@@ -1,0 +1,1 @@
+"""The command line: parse, call, print. Whatever computes is imported by the command that needs it."""

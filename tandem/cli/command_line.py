@@ -1,0 +1,109 @@
+"""The command line as a whole: run, and what becomes of errors."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Annotated
+
+import typer
+
+import tandem
+from tandem.cli import corpus_commands, inspection_commands, model_commands, training_commands
+from tandem.cluster.join.launchers import ProcessRank, process_rank
+from tandem.errors import JoinError, SaidElsewhereError, TandemError
+from tandem.process_exit import end_process
+
+# Commands whose processes join each other; the others find the same faults each by itself.
+JOINING = {"train", "doctor", "evaluate"}
+
+app = typer.Typer(
+    help="Train Transformer translators on however many machines you have.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+config_app = typer.Typer(help="Look at settings.", no_args_is_help=True, rich_markup_mode=None)
+app.add_typer(config_app, name="config")
+
+
+def main() -> None:
+    """Run the command line; a fault of the user's becomes one message and exit code 2."""
+    # PyTorch's network layer warns at length of what Tandem says in a line, or what is no fault at all.
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+    try:
+        # A parser of its own would let every process print what is wrong with the command line.
+        sys.exit(command_group()(standalone_mode=_rank().size == 1))
+    except SaidElsewhereError:
+        sys.exit(2)
+    except (TandemError, OSError, typer.TyperException) as error:
+        if (words := _said_once(error)) is not None:
+            print(f"tandem: {words}", file=sys.stderr)
+        sys.exit(2)
+
+
+def _said_once(error: Exception) -> str | None:
+    """What to print for an error; None if another process prints it."""
+    words = error.format_message() if isinstance(error, typer.TyperException) else str(error) or type(error).__name__
+    if _rank().size == 1 or isinstance(error, JoinError):
+        return words
+    if not JOINING.intersection(sys.argv[1:]):
+        return words if _rank().is_leader else None
+    from tandem.cluster.join.roll_call import share_fault
+
+    return share_fault(words)
+
+
+def _rank() -> ProcessRank:
+    try:
+        return process_rank()
+    except TandemError:  # half a launcher's variables: a command that joins others says so
+        return ProcessRank(0, 1, 0)
+
+
+def command_group() -> typer.core.TyperGroup:
+    """The command line; an option that takes a pair again and again is more than typer can be told in types."""
+    command = typer.main.get_command(app)
+    assert isinstance(command, typer.core.TyperGroup)
+    for parameter in command.commands["prepare"].params:
+        if parameter.name == "train":
+            parameter.nargs = 2
+    return command
+
+
+def program() -> None:
+    """Run the command line and end the process."""
+    try:
+        main()
+    except SystemExit as end:
+        if "torch" not in sys.modules:
+            raise
+        end_process(end.code if isinstance(end.code, int) else int(end.code is not None))
+
+
+@app.callback(invoke_without_command=True)
+def version(show: Annotated[bool, typer.Option("--version", help="Print the version.")] = False) -> None:
+    if show:
+        print(f"tandem {tandem.__version__}")
+        raise typer.Exit
+
+
+for command in (
+    corpus_commands.prepare,
+    corpus_commands.corpora,
+    inspection_commands.doctor,
+    training_commands.train,
+    inspection_commands.report,
+    inspection_commands.watch,
+    model_commands.evaluate,
+    model_commands.average,
+    model_commands.translate,
+    model_commands.score,
+    training_commands.demo,
+):
+    app.command()(command)
+# What comes after `--` is another command with options of its own.
+app.command(context_settings={"ignore_unknown_options": True})(training_commands.launch)
+config_app.command()(inspection_commands.show)
+config_app.command(name="list")(inspection_commands.list_presets)

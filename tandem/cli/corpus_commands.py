@@ -1,0 +1,103 @@
+"""Commands about text: prepare, corpora."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+import tandem
+from tandem.cli.options import AsJson, Overrides, SetOption, all_settings, open_console, print_json
+from tandem.process_exit import STOPPED
+
+if TYPE_CHECKING:
+    from tandem.corpus.prepared import PreparedCorpus
+
+
+class TextPair(tuple[Path, Path]):
+    """A source and a target file, as an option that takes two values and may be repeated."""
+
+
+def _text_pair(values: Any) -> TextPair:
+    return TextPair(map(Path, values))
+
+
+def prepare(
+    out: Annotated[Path, typer.Option(help="Directory to make.")],
+    overrides: Overrides = None,
+    setting: SetOption = None,
+    train: Annotated[
+        list[TextPair] | None,
+        typer.Option(
+            parser=_text_pair,
+            metavar="SOURCE TARGET",
+            help="Source and target text to train on, e.g. train.en train.de[.gz]; may be given several times.",
+        ),
+    ] = None,
+    dev: Annotated[
+        tuple[Path, Path] | None, typer.Option(metavar="SOURCE TARGET", help="Text to evaluate on during training.")
+    ] = None,
+    test: Annotated[
+        tuple[Path, Path] | None, typer.Option(metavar="SOURCE TARGET", help="Text for the final test.")
+    ] = None,
+    known: Annotated[
+        str | None,
+        typer.Option("--from", help="A name that `tandem corpora` lists, or a YAML file that describes a corpus."),
+    ] = None,
+    offline: Annotated[Path | None, typer.Option(help="Take the archives of --from out of this directory.")] = None,
+    cache: Annotated[Path | None, typer.Option(help="Keep the downloads of --from here, not in ~/.cache.")] = None,
+    preset: Annotated[str | None, typer.Option(help="Preset or YAML file whose corpus settings to use.")] = None,
+    languages: Annotated[
+        tuple[str, str] | None,
+        typer.Option(metavar="SOURCE TARGET", help="Language codes, where the file names do not end with them."),
+    ] = None,
+    explain: Annotated[int, typer.Option(min=0, metavar="N", help="Show N examples of what each rule dropped.")] = 0,
+    jobs: Annotated[int | None, typer.Option(min=1, help="Processes to work with; all cores if not given.")] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a corpus that is there already.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Turn parallel text into a prepared corpus; started again after a stop, it goes on."""
+    from tandem.corpus.fetch.known_corpus import select_texts
+    from tandem.monitor.stage_progress import progress_bars
+
+    settings = tandem.Config.load(preset, all_settings(overrides, setting)).corpus
+    try:
+        with progress_bars(open_console(stderr=True)) as progress:
+            texts = select_texts(
+                train or (), dev, test, languages, known=known, cache=cache, offline=offline, progress=progress
+            )
+            prepared = tandem.prepare(
+                texts, out, settings, jobs=jobs, overwrite=overwrite, examples=explain, progress=progress
+            )
+    except KeyboardInterrupt:
+        print("tandem: stopped; the same command goes on where it stopped", file=sys.stderr)
+        raise typer.Exit(STOPPED) from None
+    _print_prepared(prepared, with_examples=explain > 0, as_json=as_json)
+
+
+def _print_prepared(prepared: PreparedCorpus, *, with_examples: bool, as_json: bool) -> None:
+    if as_json:
+        facts = prepared.facts.model_dump(mode="json")
+        if with_examples:
+            dropped = prepared.dropped_examples.items()
+            facts["examples"] = {rule: [pair.model_dump() for pair in pairs] for rule, pairs in dropped}
+        print_json(facts)
+        return
+    from tandem.corpus.prepare.dropped_examples import explain_lines
+    from tandem.corpus.prepared import summary_lines
+
+    for line in [*summary_lines(prepared), *explain_lines(prepared.dropped_examples, open_console().width)]:
+        print(line)
+
+
+def corpora(as_json: AsJson = False) -> None:
+    """List the corpora that `tandem prepare --from NAME` fetches, with sizes and licences."""
+    from tandem.corpus.fetch.catalog import catalog_facts, catalog_lines, load_catalog
+
+    catalog = load_catalog()
+    if as_json:
+        print_json(catalog_facts(catalog))
+    else:
+        print("\n".join(catalog_lines(catalog)))

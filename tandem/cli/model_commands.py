@@ -1,0 +1,191 @@
+"""Commands that use a trained model: evaluate, average, translate, score."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+import tandem
+from tandem.cli.options import (
+    AsJson,
+    CheckpointChoice,
+    Overrides,
+    RunPath,
+    SetOption,
+    all_settings,
+    open_console,
+    print_json,
+)
+from tandem.errors import TandemError
+
+SETTING = re.compile(r"([a-z_]+)\.[a-z_]+=")
+"""What a setting on the command line begins with."""
+
+ModelPath = Annotated[
+    Path, typer.Argument(metavar="RUN|FOLDER", help="A run, or a folder made by `tandem export --to ctranslate2`.")
+]
+EngineOption = Annotated[
+    Literal["auto", "tandem", "ctranslate2"],
+    typer.Option(help="What computes: auto is CTranslate2 on a processor if it is installed, and Tandem on a GPU."),
+]
+SplitOption = Annotated[str | None, typer.Option(help="dev or test; by default test, if the corpus has one.")]
+MovedCorpus = Annotated[Path | None, typer.Option(help="The run's corpus, if it has moved.")]
+BatchTokens = Annotated[
+    int | None, typer.Option(min=1, help="Pieces translated together, padding included; chosen by the engine.")
+]
+
+
+def evaluate(
+    run: RunPath,
+    overrides: Overrides = None,
+    setting: SetOption = None,
+    split: SplitOption = None,
+    checkpoint: CheckpointChoice = "best",
+    corpus: MovedCorpus = None,
+    as_json: AsJson = False,
+) -> None:
+    """Measure a trained model: loss, perplexity, and BLEU with its signature."""
+    from tandem.monitor.console_view import evaluation_lines, literal, say
+    from tandem.monitor.stage_progress import progress_bars
+    from tandem.training.checkpoints.restore import choose_checkpoint
+    from tandem.training.evaluate import evaluate_run
+    from tandem.training.run_directory import Run
+
+    opened = Run.open(run, all_settings(overrides, setting))
+    used = opened.corpus(corpus)
+    chosen = choose_checkpoint(opened, checkpoint)
+    with progress_bars(open_console(stderr=True)) as progress:
+        evaluated = evaluate_run(
+            opened,
+            corpus=used,
+            checkpoint=chosen,
+            split=used.chosen_split(split),
+            progress=lambda done, total: progress("translate", done, total),
+        )
+    if as_json:
+        print_json({"checkpoint": str(chosen.directory), **evaluated.as_dict()})
+    else:
+        console = open_console()
+        for line in [*evaluation_lines(evaluated), evaluated.signature, literal(str(chosen.directory))]:
+            say(console, line)
+
+
+def average(
+    run: RunPath,
+    last: Annotated[int | None, typer.Option(min=1, help="Average this many of the newest checkpoints.")] = None,
+    best: Annotated[int | None, typer.Option(min=1, help="Average this many of the best checkpoints.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Average the weights of several checkpoints into RUN/averaged."""
+    from tandem.training.checkpoints.average import average_run
+    from tandem.training.run_directory import Run
+
+    averaged = average_run(Run.open(run), last=last, best=best)
+    steps = averaged.state["averaged_steps"]
+    if as_json:
+        print_json({"checkpoint": str(averaged.directory), "averaged_steps": steps})
+    else:
+        print(f"averaged steps {', '.join(map(str, steps))} into {averaged.directory}")
+
+
+def translate(
+    model: ModelPath,
+    text: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[TEXT | key.path=value]...", help="Sentences, and settings to change; without a sentence, a file."
+        ),
+    ] = None,
+    setting: SetOption = None,
+    checkpoint: CheckpointChoice = "best",
+    engine: EngineOption = "auto",
+    input_file: Annotated[
+        Path | None, typer.Option("--input", "-i", help="Text to translate, a sentence a line, plain or .gz.")
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="File to write; by default standard output.")
+    ] = None,
+    batch_tokens: BatchTokens = None,
+    as_json: AsJson = False,
+) -> None:
+    """Translate sentences, a file, or standard input line by line."""
+    from tandem.corpus.progress import no_progress
+    from tandem.monitor.stage_progress import progress_bars
+    from tandem.translation.line_streams import output_file, translate_lines
+
+    sentences, overrides = _told_apart(text or [])
+    if sentences and input_file:
+        raise TandemError(f"--input {input_file}: sentences were given, too; give one or the other")
+    loaded = tandem.Translator.load(
+        model, checkpoint, all_settings(overrides, setting), engine=engine, batch_tokens=batch_tokens
+    )
+    # A bar between the lines of a conversation, or of its own output, would only disturb.
+    quiet = bool(sentences) or (output is None and sys.stdout.isatty())
+    with progress_bars(open_console(stderr=True)) as bars, output_file(output) as file:
+        progress = no_progress if quiet else bars
+        pairs = loaded.translate_stream(sentences) if sentences else translate_lines(loaded, input_file, progress)
+        for source, translation in pairs:
+            answer = {"source": source, "translation": translation}
+            line = json.dumps(answer, ensure_ascii=False) if as_json else translation
+            file.write(f"{line}\n".encode())
+            if output is None:
+                file.flush()
+
+
+def _told_apart(arguments: list[str]) -> tuple[list[str], list[str]]:
+    """Sentences and settings among the arguments; what could be either is asked about."""
+    sentences, settings = [], []
+    for argument in arguments:
+        section = SETTING.match(argument)
+        if section is None:
+            sentences.append(argument)
+        elif section[1] in tandem.Config.model_fields:
+            settings.append(argument)
+        else:
+            raise TandemError(
+                f"{argument}: a sentence or a setting? There is no setting of that name; to translate it, "
+                "give it on standard input"
+            )
+    return sentences, settings
+
+
+def score(
+    model: Annotated[
+        Path | None, typer.Argument(metavar="[RUN]", help="A run, whose test set is translated and scored.")
+    ] = None,
+    overrides: Overrides = None,
+    setting: SetOption = None,
+    hypotheses: Annotated[Path | None, typer.Option(help="Translations to score, a line each.")] = None,
+    references: Annotated[Path | None, typer.Option(help="What they should have been, a line each.")] = None,
+    split: SplitOption = None,
+    checkpoint: CheckpointChoice = "best",
+    engine: EngineOption = "auto",
+    corpus: MovedCorpus = None,
+    as_json: AsJson = False,
+) -> None:
+    """Score translations, or a run on its test set: BLEU, chrF and TER with signatures and bootstrap intervals."""
+    from tandem.monitor.stage_progress import progress_bars
+    from tandem.translation.score_run import score_files, score_run
+
+    if model is None:
+        if hypotheses is None or references is None:
+            raise TandemError("give a RUN, or --hypotheses and --references")
+        scores = score_files(hypotheses, references)
+    elif hypotheses or references:
+        raise TandemError("a RUN is scored on its own test set; leave it out to score --hypotheses")
+    else:
+        settings = all_settings(overrides, setting)
+        with progress_bars(open_console(stderr=True)) as progress:
+            scores = score_run(
+                model, settings, split=split, checkpoint=checkpoint, engine=engine, corpus=corpus, progress=progress
+            )
+    if as_json:
+        print_json({"scores": [found.as_dict() for found in scores]})
+        return
+    for found in scores:
+        print(f"{found}\n    {found.signature}")

@@ -1,0 +1,100 @@
+"""Commands that train: train, launch, demo."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+import tandem
+from tandem.cli.options import AsJson, Overrides, SetOption, all_settings, open_console, print_json
+from tandem.process_exit import STOPPED
+
+
+def train(
+    config: Annotated[str, typer.Argument(metavar="PRESET_OR_FILE", help="A preset's name or a YAML file.")],
+    corpus: Annotated[Path, typer.Option(help="Directory made by `tandem prepare`.")],
+    run: Annotated[
+        Path,
+        typer.Option(
+            help="Directory of the run; one that exists is continued. Under torchrun, put `--` before `train`, "
+            "or torchrun takes --run for an option of its own."
+        ),
+    ],
+    overrides: Overrides = None,
+    setting: SetOption = None,
+    change: Annotated[bool, typer.Option("--change", help="Continue a run with changed settings.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Train a model; started again, the run continues where it stopped."""
+    settings = tandem.Config.load(config, all_settings(overrides, setting))
+    from tandem.monitor.console_view import ConsoleView
+    from tandem.training.trainer import ASKED_TO_STOP
+
+    ended = tandem.train(settings, corpus, run, [ConsoleView(open_console(stderr=as_json))], change=change)
+    if as_json:
+        print_json({"run": str(run), **ended.as_dict()})
+    if ended.reason == ASKED_TO_STOP:
+        # What comes after `&&` wants a finished model.
+        raise typer.Exit(STOPPED)
+
+
+def launch(
+    arguments: Annotated[list[str], typer.Argument(metavar="-- COMMAND...", help="A tandem command, e.g. train ...")],
+    hosts: Annotated[str, typer.Option("--hosts", "-H", help="Hosts and processes on each, e.g. vm1:2,vm2:2.")],
+    ssh: Annotated[str, typer.Option(help="How the hosts are reached, e.g. 'ssh -p 4444'.")] = "ssh",
+    port: Annotated[int | None, typer.Option(help="Port on the first host to meet at; by default a free one.")] = None,
+    address: Annotated[
+        str | None, typer.Option(help="Address at which the others reach the first host, if not the one ssh uses.")
+    ] = None,
+    join_seconds: Annotated[int, typer.Option(help="Longest wait for a host's answer before the start.")] = 120,
+) -> None:
+    """Run a command on several hosts at once, over ssh; Ctrl-C or the end of one ends all."""
+    import shlex
+
+    from tandem.cluster.join.launchers import parse_hosts
+    from tandem.cluster.launch.ssh_launch import LaunchHost, LaunchOrder
+    from tandem.cluster.launch.ssh_launch import launch as launch_on_hosts
+
+    given = _check_command(arguments)
+    order = LaunchOrder(
+        hosts=[LaunchHost(name, processes) for name, processes in parse_hosts(hosts)],
+        arguments=arguments,
+        corpus=given.get("corpus"),
+        as_json=given.get("as_json", False),
+        ssh=shlex.split(ssh),
+        port=port,
+        address=address,
+        join_seconds=join_seconds,
+    )
+    raise typer.Exit(launch_on_hosts(order))
+
+
+def demo(
+    directory: Annotated[Path, typer.Option("--dir", help="Where corpus and run are put.")] = Path("demo"),
+    as_json: AsJson = False,
+) -> None:
+    """Watch a small Transformer learn to translate a toy grammar, in about a minute."""
+    from tandem.demo.run_demo import run_demo
+
+    # As it was called, which may be a path into a virtual environment, so that the line it shows can be copied.
+    program = sys.argv[0] if Path(sys.argv[0]).name == "tandem" else "python -m tandem"
+    answer = run_demo(directory, open_console(stderr=as_json), program)
+    if as_json:
+        print_json(answer)
+
+
+def _check_command(arguments: list[str]) -> dict[str, Any]:
+    """Find here, and once, what every process would find wrong with its command line or settings; its parameters."""
+    from tandem.cli.command_line import command_group
+
+    group = command_group()
+    context = group.make_context("tandem", list(arguments))
+    name, command, rest = group.resolve_command(context, list(arguments))
+    assert command is not None, "resolving fails otherwise"
+    given = command.make_context(name, rest, parent=context).params
+    if name == "train":
+        tandem.Config.load(given["config"], given["overrides"] or [])
+    return given
