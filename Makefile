@@ -6,10 +6,11 @@ INSTALLED := $(VENV)/.installed
 # Most tests wait for processes that they have started; those of a file stay together, because they share trainings.
 TWO_AT_A_TIME := --numprocesses 2 --dist loadscope
 
-.PHONY: help setup demo test quick lint docs gpu-check clean
+.PHONY: help setup demo serve test test-long quick lint docs gpu-check clean
 
 help:
 	@echo "make demo    watch a small Transformer learn to translate (about a minute, after the set-up)"
+	@echo "make serve   translate in the browser with the demo's model (trains it first, if it is not there)"
 	@echo "make test    linters, types and all tests"
 	@echo "make quick   the tests that take seconds"
 	@echo "make lint    ruff and mypy"
@@ -28,6 +29,11 @@ $(INSTALLED): pyproject.toml tandem/__init__.py
 
 demo: $(INSTALLED)
 	$(BIN)/tandem demo
+
+# Opens a browser where there is one.
+serve: $(INSTALLED)
+	@test -d demo/run/best || $(BIN)/tandem demo
+	$(BIN)/tandem serve demo/run --open
 
 test: lint
 	$(BIN)/pytest $(TWO_AT_A_TIME)

@@ -56,6 +56,7 @@ def run_demo(directory: Path, console: Console, program: str) -> dict[str, Any]:
         say(console, f"      -> {literal(translation)}")
     command = f'{program} translate {run} "The old man reads a book."'
     say(console, f"\nNow one of your own:\n  {literal(command)}")
+    say(console, f"or in the browser:\n  {literal(f'{program} serve {run}')}")
     return {
         "bleu": evaluated.bleu,
         "signature": evaluated.signature,
