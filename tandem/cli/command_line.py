@@ -100,6 +100,8 @@ for command in (
     model_commands.average,
     model_commands.translate,
     model_commands.score,
+    model_commands.export,
+    model_commands.serve,
     training_commands.demo,
 ):
     app.command()(command)

@@ -1,4 +1,4 @@
-"""Commands that use a trained model: evaluate, average, translate, score."""
+"""Commands that use a trained model: evaluate, average, translate, score, export, serve."""
 
 from __future__ import annotations
 
@@ -189,3 +189,92 @@ def score(
         return
     for found in scores:
         print(f"{found}\n    {found.signature}")
+
+
+def export(
+    run: RunPath,
+    overrides: Overrides = None,
+    setting: SetOption = None,
+    to: Annotated[
+        str, typer.Option(help="The program to export for: ctranslate2, huggingface or argos.")
+    ] = "ctranslate2",
+    out: Annotated[
+        Path | None, typer.Option(help="Folder, for argos a file, to make; by default one here that says what it is.")
+    ] = None,
+    quantization: Annotated[
+        str | None, typer.Option(help="Number format of the weights: float32, float16 or int8.")
+    ] = None,
+    checkpoint: CheckpointChoice = "best",
+    licence: Annotated[str | None, typer.Option(help="Licence to name in the model card, e.g. cc-by-4.0.")] = None,
+    corpus: MovedCorpus = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an export that is there already.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Write a trained model in the form of another program, checked against the run before it is left behind."""
+    from tandem.exporting.export_text import export_lines
+    from tandem.monitor.stage_progress import progress_bars
+
+    with progress_bars(open_console(stderr=True)) as progress:
+        exported = tandem.export(
+            run,
+            out,
+            to=to,
+            quantization=quantization,
+            checkpoint=checkpoint,
+            licence=licence,
+            corpus=corpus,
+            overwrite=overwrite,
+            overrides=all_settings(overrides, setting),
+            progress=progress,
+        )
+    if as_json:
+        print_json(exported.as_dict())
+        return
+    for line in export_lines(exported):
+        print(line)
+
+
+def serve(
+    models: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="RUN|FOLDER...",
+            help="Runs, and folders made by `tandem export --to ctranslate2`; one a language pair.",
+        ),
+    ],
+    host: Annotated[str, typer.Option(help="Address to listen at; 0.0.0.0 lets other machines in.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen at; 0 takes a free one.")] = 5000,
+    keys: Annotated[
+        Path | None,
+        typer.Option(help="File with API keys, one a line; the variable TANDEM_API_KEYS may hold some, too."),
+    ] = None,
+    threads: Annotated[int | None, typer.Option(min=1, help="Cores to use; all of them if not given.")] = None,
+    char_limit: Annotated[int | None, typer.Option(min=1, help="Characters that a request may have.")] = None,
+    batch_limit: Annotated[int | None, typer.Option(min=1, help="Texts that a request may have.")] = None,
+    requests_per_minute: Annotated[
+        int | None, typer.Option(min=1, help="Requests that a key, or else an address, may make in a minute.")
+    ] = None,
+    concurrent_requests: Annotated[
+        int | None, typer.Option(min=1, help="Requests at the same time; more are told to come back later.")
+    ] = None,
+    time_out: Annotated[float | None, typer.Option(min=0.1, help="Seconds after which a request is given up.")] = None,
+    open_browser: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
+) -> None:
+    """Translate for others over HTTP, with a page for people; compatible with LibreTranslate's API."""
+    from tandem.serving.requirements import check_installed
+
+    check_installed()
+    from tandem.serving.run_server import serve as serve_models
+    from tandem.serving.serve_settings import ServeSettings
+
+    asked = {
+        "keys": keys,
+        "threads": threads,
+        "char_limit": char_limit,
+        "batch_limit": batch_limit,
+        "requests_per_minute": requests_per_minute,
+        "concurrent_requests": concurrent_requests,
+        "time_out": time_out,
+    }
+    given = {name: value for name, value in asked.items() if value is not None}
+    serve_models(models, ServeSettings(host=host, port=port, open_browser=open_browser, **given))
