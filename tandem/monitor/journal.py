@@ -88,6 +88,6 @@ class Recorder:
                 self._views.remove(view)
                 with suppress(Exception):
                     view.close()
-            for view, error in failed:
+            for view, why in failed:
                 name = f"{type(view).__module__}:{type(view).__qualname__}"
-                self.record(Noticed(step=self._step, message=switched_off(name, error)))
+                self.record(Noticed(step=self._step, message=switched_off(name, why)))
