@@ -28,6 +28,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 CORPUS_FILE = "corpus.json"
+# `tandem prepare` alone would refuse a place where there is a corpus.
+CORPUS_REMEDY = "copy the corpus again or make it with `tandem prepare --overwrite`"
 TOKENIZER_FILE = "tokenizer.model"
 
 CONFIG_FILE = "config.yaml"

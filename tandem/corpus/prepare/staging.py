@@ -68,10 +68,10 @@ def staged_directory(out: Path, *, overwrite: bool, marker: str) -> Iterator[Pat
 def _check_free(out: Path, overwrite: bool, marker: str) -> None:
     if not out.exists():
         return
-    if not overwrite:
-        raise TandemError(f"{out}: already exists; give another --out, or --overwrite to replace it")
     if not out.is_dir() or (any(out.iterdir()) and not (out / marker).is_file()):
         raise TandemError(f"{out}: not a prepared corpus, so --overwrite leaves it alone; give another --out")
+    if not overwrite:
+        raise TandemError(f"{out}: already exists; give another --out, or --overwrite to replace it")
 
 
 def _lock(path: Path, out: Path) -> BinaryIO:
