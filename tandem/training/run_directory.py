@@ -52,7 +52,7 @@ class Run(RunPaths):
             facts: dict[str, Any] = json.loads(paths.run_file.read_text(encoding="utf-8"))
             corpus_directory, digest = Path(facts["corpus"]), str(facts["corpus_digest"])
         except (ValueError, KeyError, TypeError) as error:
-            raise TandemError(f"{paths.run_file}: damaged ({error}); start a new run") from error
+            raise TandemError(f"{paths.run_file}: damaged ({error}); start a new run with another --run") from error
         return cls(directory, Config.load_saved(directory / CONFIG_FILE, overrides), corpus_directory, digest)
 
     def tokenizer(self) -> Tokenizer:
@@ -97,15 +97,16 @@ def _check_continuation(run: Run, config: Config, corpus: PreparedCorpus, change
         if not difference.key.startswith(FREE)
         or (difference.key == "train.max_steps" and schedule_of(config).depends_on_max_steps)
     ]
-    listed = "; ".join(str(difference) for difference in changed)
-    if any(difference.key.startswith(SHAPE) for difference in changed):
-        raise TandemError(f"{run.directory}: was started with another model ({listed}); choose another --run")
+    model = [str(difference) for difference in changed if difference.key.startswith(SHAPE)]
+    if model:
+        raise TandemError(f"{run.directory}: was started with another model ({'; '.join(model)}); choose another --run")
+    listed = [str(difference) for difference in changed]
     if changed and not change:
         raise TandemError(
-            f"{run.directory}: was started with other settings ({listed}); give the same ones to continue it, "
-            "or add --change to go on with the new ones"
+            f"{run.directory}: was started with other settings ({'; '.join(listed)}); give the same ones to continue "
+            "it, or add --change to go on with the new ones"
         )
-    return [str(difference) for difference in changed]
+    return listed
 
 
 @contextmanager
