@@ -14,10 +14,11 @@ from torch import Tensor
 
 from tandem.cluster.exchange.choose_strategy import Link
 from tandem.cluster.exchange.strategy import Shapes, Strategy, values_in
-from tandem.cluster.exchange.traffic import BASELINE, FLOAT32_BYTES, VALUES_PER_SCALE, ring_bytes
+from tandem.cluster.exchange.traffic import BASELINE, VALUES_PER_SCALE, ring_bytes
 from tandem.cluster.exchange.vector_sum import CompressedSum
 from tandem.cluster.world import World
 from tandem.config import ExchangeConfig
+from tandem.model.memory_estimate import FLOAT32
 from tandem.monitor.device_clock import synchronize
 
 # Lengths grow from this, so that neither a slow nor a fast link is measured for long: a rate limiter's bucket, often
@@ -149,7 +150,7 @@ def _bytes_per_second(times: SumTimes, processes: int) -> float:
     (short, little), (long, much) = times.points[-2:] if len(times.points) > 1 else ((0, 0.0), times.points[0])
     if much <= little:
         short, little = 0, 0.0
-    return ring_bytes(FLOAT32_BYTES * (long - short), processes) / (much - little)
+    return ring_bytes(FLOAT32 * (long - short), processes) / (much - little)
 
 
 def _coding_seconds(world: World, strategy: Strategy, settings: ExchangeConfig, values: int) -> float:

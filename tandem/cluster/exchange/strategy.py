@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from copy import copy
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -58,6 +59,7 @@ class Strategy:
     """
 
     name: str
+    """What the settings call it, given by `find_strategy`."""
     auto_order: int | None = None
     """Place in the order in which `exchange.kind=auto` weighs strategies, mildest first; None is never weighed."""
     accepted_slow_down = HIDDEN_SLOW_DOWN
@@ -122,8 +124,9 @@ def values_in(shapes: Shapes) -> int:
 
 def find_strategy(kind: str) -> Strategy:
     """The strategy of a name, or of a place as `module:object`."""
-    found: Strategy = EXCHANGES.get(kind)
-    # One from outside is known by its place, by which every process and a later session find it again.
+    # A copy, because the object may be another's, and known by several names; one from outside of the package is known
+    # by its place, by which every process and a later session find it again.
+    found: Strategy = copy(EXCHANGES.get(kind))
     found.name = kind
     return found
 

@@ -129,7 +129,6 @@ def _below(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 class DiLoCoStrategy(Strategy):
     """Local steps, and changes of the weights every few of them."""
 
-    name = "diloco"
     auto_order = 3
     keeps_state = True
     costs_quality = True
