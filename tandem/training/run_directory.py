@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,13 +28,12 @@ SHAPE = tuple(f"model.{name}" for name in ("kind", "encoder_layers", "decoder_la
 FREE_IN_USE = ("search.", "evaluation.", "batch.")
 
 
-@dataclass(frozen=True)
 class Run(RunPaths):
     """A run that exists on disk."""
 
-    config: Config
-    corpus_directory: Path
-    corpus_digest: str
+    def __init__(self, directory: Path, config: Config, corpus_directory: Path, corpus_digest: str) -> None:
+        super().__init__(directory)
+        self.config, self.corpus_directory, self.corpus_digest = config, corpus_directory, corpus_digest
 
     @classmethod
     def open(cls, directory: Path, overrides: Sequence[str] = ()) -> Run:
@@ -53,7 +51,7 @@ class Run(RunPaths):
             corpus_directory, digest = Path(facts["corpus"]), str(facts["corpus_digest"])
         except (ValueError, KeyError, TypeError) as error:
             raise TandemError(f"{paths.run_file}: damaged ({error}); start a new run with another --run") from error
-        return cls(directory, Config.load_saved(directory / CONFIG_FILE, overrides), corpus_directory, digest)
+        return cls(directory, Config.load_saved(paths.config_file, overrides), corpus_directory, digest)
 
     def tokenizer(self) -> Tokenizer:
         return Tokenizer.load(self.directory / TOKENIZER_FILE)
