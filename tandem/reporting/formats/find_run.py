@@ -37,15 +37,12 @@ def read_run(path: Path) -> RunRecord:
 
 def _read(path: Path, recogniser: Recogniser) -> RunRecord:
     if path.is_dir():
-        return _read_tandem(path) if _is_tandem_run(path) else _read_directory(path, recogniser)
+        paths = RunPaths(path)
+        is_tandem_run = paths.run_file.is_file() or bool(journal_files(paths.journals))
+        return _read_tandem(path) if is_tandem_run else _read_directory(path, recogniser)
     if (run := run_of_file(path)) is not None:
         return _read_tandem(run)
     return recogniser.format_of(path).read(path)
-
-
-def _is_tandem_run(directory: Path) -> bool:
-    run = RunPaths(directory)
-    return run.run_file.is_file() or bool(journal_files(run.journals))
 
 
 def _read_tandem(directory: Path) -> RunRecord:

@@ -71,7 +71,7 @@ def read_tandem_run(directory: Path) -> RunRecord:
         failure=failure,
         not_finite=failure is not None and "not finite" in failure,
         sessions=tuple(history.sessions),
-        max_steps=_max_steps(start, config),
+        max_steps=float(start.max_steps) if start else float(config.train.max_steps) if config else None,
         train_loss=_curve(progress, "train_loss"),
         eval_loss=_curve(history.evaluations, "eval_loss"),
         bleu=_curve(history.evaluations, "bleu"),
@@ -171,12 +171,6 @@ def _state(history: RankHistory, now: float) -> tuple[State, str | None]:
     if last.reason.startswith("failed: "):
         return "crashed", last.reason.removeprefix("failed: ").rstrip(". ")
     return ("finished" if last.reason == "finished" else "stopped"), None
-
-
-def _max_steps(start: Started | None, config: Config | None) -> float | None:
-    if start is not None:
-        return float(start.max_steps)
-    return None if config is None else float(config.train.max_steps)
 
 
 def _curve(records: Sequence[Progressed] | Sequence[Evaluated], field: str) -> Curve:
