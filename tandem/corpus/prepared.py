@@ -16,6 +16,7 @@ from tandem.corpus.shards import EncodedPairs
 from tandem.corpus.tokenizer import Tokenizer
 from tandem.errors import TandemError
 from tandem.layout import CORPUS_FILE, CORPUS_REMEDY, TOKENIZER_FILE
+from tandem.storage import sha256_of
 
 if TYPE_CHECKING:
     from tandem.corpus.prepare.dropped_examples import DroppedExample
@@ -222,8 +223,7 @@ def read_facts(directory: Path) -> CorpusFacts:
 
 
 def file_facts(path: Path) -> FileFacts:
-    with path.open("rb") as file:
-        return FileFacts(bytes=path.stat().st_size, sha256=hashlib.file_digest(file, "sha256").hexdigest())
+    return FileFacts(bytes=path.stat().st_size, sha256=sha256_of(path))
 
 
 def _read_lines(path: Path) -> list[str]:

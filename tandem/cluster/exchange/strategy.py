@@ -114,7 +114,7 @@ class Strategy:
 
     def make_exchange(self, plan: ExchangePlan, config: Config, vectors: FlatVectors, world: World) -> Exchange:
         """The exchange at work on a model: by default a sum between hosts after every backward pass."""
-        return SumBetweenHosts(vectors, world, sum_between_hosts(self, config.exchange, vectors, world))
+        return SumBetweenHosts(vectors, world, sum_between_hosts(self, config.exchange, vectors.shapes, world))
 
 
 def values_in(shapes: Shapes) -> int:
@@ -150,13 +150,11 @@ def may_keep_state(config: Config) -> bool:
     return config.train.precision != "float16"
 
 
-def sum_between_hosts(
-    strategy: Strategy, settings: ExchangeConfig, vectors: FlatVectors, world: World
-) -> VectorSum | None:
+def sum_between_hosts(strategy: Strategy, settings: ExchangeConfig, shapes: Shapes, world: World) -> VectorSum | None:
     """A strategy's sum on the first process of a host; None on the others."""
     if world.leaders_group is None:
         return None
-    return strategy.make_sum(world.leaders_group, settings, [leaf.shape for leaf in vectors.leaves], world.device)
+    return strategy.make_sum(world.leaders_group, settings, shapes, world.device)
 
 
 def make_exchange(plan: ExchangePlan, config: Config, vectors: FlatVectors, world: World) -> Exchange:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from tandem.errors import TandemError
-from tandem.storage import fsync_path, take_lock
+from tandem.storage import fsync_path, fsync_tree, take_lock
 
 BUILT = "built"
 LOCK = "lock"
@@ -42,7 +42,7 @@ def staged_directory(out: Path, *, overwrite: bool, marker: str) -> Iterator[Pat
         raise TandemError(f"{out}: cannot be written ({error.strerror}); choose another --out") from error
     try:
         yield work
-        _flush(work / BUILT)
+        fsync_tree(work / BUILT)
         try:
             _check_free(out, overwrite, marker)
         except TandemError as error:  # hours may have passed: what was built in them is kept
@@ -82,12 +82,6 @@ def _lock(path: Path, out: Path) -> BinaryIO:
         lock.close()
         raise TandemError(f"{out}: another `tandem prepare` is writing it; wait for it or give another --out")
     return lock
-
-
-def _flush(directory: Path) -> None:
-    """Bring all of a tree to the disk, so that a power cut after the rename cannot leave empty files."""
-    for path in (*directory.rglob("*"), directory):
-        fsync_path(path)
 
 
 def _replace(place: Path, built: Path, old: Path) -> None:

@@ -11,7 +11,7 @@ import torch
 from tandem.cluster.exchange.choose_strategy import StepCosts, StrategyChoice, asked_plan, choose
 from tandem.cluster.exchange.gradient_reducer import bucket_shares
 from tandem.cluster.exchange.link_probe import SumCosts, measure_sums
-from tandem.cluster.exchange.strategy import ExchangePlan, Shapes, known_strategies, may_keep_state, values_in
+from tandem.cluster.exchange.strategy import ExchangePlan, Shapes, may_keep_state, usable_strategies, values_in
 from tandem.cluster.world import World
 from tandem.config import Config
 from tandem.layout import RunPaths
@@ -38,8 +38,7 @@ def plan_exchange(config: Config, world: World, state: TrainState, batches: Batc
         plan = ExchangePlan(begun["kind"], begun["local_steps"])
         return StrategyChoice(plan, f"{plan}, as the run has begun", {})
     shapes = list(state.flat.shapes.values())
-    weighed = [each for each in known_strategies() if each.auto_order is not None]
-    weighed = [each for each in weighed if keeps_state or not each.keeps_state]
+    weighed = [each for each in usable_strategies(config) if each.auto_order is not None]
     sums = measure_sums(world, shapes, config.exchange, weighed, SECONDS_A_SUM)
     calibration = calibrate(config, world, batches, state.model.vocab_size, CALIBRATION_SECONDS)
     choice = choose(step_costs(config, world.size, calibration, shapes, sums))

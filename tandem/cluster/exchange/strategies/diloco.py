@@ -150,8 +150,8 @@ class DiLoCoStrategy(Strategy):
             start_steps=start.steps,
             local_steps=plan.local_steps,
             last_step=config.train.max_steps,
-            start_sum=sum_between_hosts(start.plan.strategy, config.exchange, vectors, world),
-            change_sum=sum_between_hosts(self.sums_like(config.exchange), config.exchange, vectors, world),
+            start_sum=sum_between_hosts(start.plan.strategy, config.exchange, vectors.shapes, world),
+            change_sum=sum_between_hosts(self.sums_like(config.exchange), config.exchange, vectors.shapes, world),
         )
 
 
