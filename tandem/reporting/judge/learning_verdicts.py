@@ -8,15 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tandem.reporting.answers import Confidence, Judgement
-from tandem.reporting.judge.trend import (
-    NEXT_DOUBLING,
-    Slope,
-    level_around,
-    level_at_end,
-    noise,
-    recent_slope,
-    turn,
-)
+from tandem.reporting.judge.trend import NEXT_DOUBLING, Slope, level_around, level_at_end, noise, recent_slope, turn
 from tandem.reporting.run_record import Curve, RunRecord
 
 # Twice the steps cost twice the money: a gain below this to be expected of it is none. In nats, three per cent of
