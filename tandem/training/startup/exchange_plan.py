@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import asdict
+from typing import Any
 
 import torch
 
@@ -33,7 +34,7 @@ def plan_exchange(config: Config, world: World, state: TrainState, batches: Batc
     asked = asked_plan(config.exchange, hosts)
     if asked is not None:
         return StrategyChoice(asked, str(asked) if hosts > 1 else "nothing crosses a network", {})
-    begun = json.loads(world.broadcast_bytes(_begun(run)))
+    begun = world.broadcast(world.together(lambda: _begun(run) if world.is_leader else {}))
     if begun.get("hosts") == hosts and begun.get("remembers") == keeps_state:
         plan = ExchangePlan(begun["kind"], begun["local_steps"])
         return StrategyChoice(plan, f"{plan}, as the run has begun", {})
@@ -69,6 +70,6 @@ def gradient_shapes(config: Config, vocab_size: int) -> Shapes:
     return [model.get_parameter(name).shape for name in model.parameter_order()]
 
 
-def _begun(run: RunPaths) -> bytes:
-    """The plan that an earlier session has kept, on the host that has the run."""
-    return run.exchange_file.read_bytes() if run.exchange_file.is_file() else b"{}"
+def _begun(run: RunPaths) -> dict[str, Any]:
+    """The plan that an earlier session has kept."""
+    return dict(json.loads(run.exchange_file.read_bytes())) if run.exchange_file.is_file() else {}
