@@ -30,10 +30,11 @@ An exported model, made by `tandem export --to ctranslate2`:
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from pathlib import Path
 
 CORPUS_FILE = "corpus.json"
+# `tandem prepare` alone would refuse a place where there is a corpus.
+CORPUS_REMEDY = "copy the corpus again or make it with `tandem prepare --overwrite`"
 TOKENIZER_FILE = "tokenizer.model"
 
 CONFIG_FILE = "config.yaml"
@@ -54,51 +55,21 @@ _CHECKPOINT = re.compile(r"step-(\d{8,})")
 _JOURNAL = re.compile(r"rank-(\d+)\.jsonl")
 
 
-@dataclass(frozen=True)
 class RunPaths:
     """Where everything lies in a run's directory, whether or not this host has the whole run."""
 
-    directory: Path
-
-    @property
-    def config_file(self) -> Path:
-        return self.directory / CONFIG_FILE
-
-    @property
-    def run_file(self) -> Path:
-        return self.directory / RUN_FILE
-
-    @property
-    def lock_file(self) -> Path:
-        return self.directory / LOCK_FILE
-
-    @property
-    def choices_file(self) -> Path:
-        return self.directory / "choices.json"
-
-    @property
-    def exchange_file(self) -> Path:
-        return self.directory / "exchange.json"
-
-    @property
-    def checkpoints(self) -> Path:
-        return self.directory / "checkpoints"
-
-    @property
-    def best(self) -> Path:
-        return self.directory / "best"
-
-    @property
-    def averaged(self) -> Path:
-        return self.directory / "averaged"
-
-    @property
-    def tensorboard(self) -> Path:
-        return self.directory / "tensorboard"
-
-    @property
-    def journals(self) -> Path:
-        return self.directory / "journal"
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.config_file = directory / CONFIG_FILE
+        self.run_file = directory / RUN_FILE
+        self.lock_file = directory / LOCK_FILE
+        self.choices_file = directory / "choices.json"
+        self.exchange_file = directory / "exchange.json"
+        self.checkpoints = directory / "checkpoints"
+        self.best = directory / "best"
+        self.averaged = directory / "averaged"
+        self.tensorboard = directory / "tensorboard"
+        self.journals = directory / "journal"
 
     def host_state(self, host: int) -> Path:
         """What a host keeps for itself beside the checkpoints."""

@@ -8,7 +8,7 @@ All tables are here, because settings check names without importing what they st
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib import import_module
+from pkgutil import resolve_name
 from typing import Any, Generic, TypeVar
 
 from tandem.errors import TandemError
@@ -40,7 +40,7 @@ class Registry(Generic[T]):
     def get(self, name: str) -> T:
         """The extension of a name, imported."""
         try:
-            found: T = import_object(self._places.get(name, name))
+            found: T = resolve_name(self._places.get(name, name))
         except AttributeError as error:
             raise TandemError(f"{name}: there is no such {self._kind} ({error}); check its name") from error
         except Exception as error:  # whatever a module of the user's raises
@@ -52,12 +52,6 @@ class Registry(Generic[T]):
             kind = type(found).__name__
             raise TandemError(f"{name}: a {kind}, not a {self._kind} (it has no {self._attribute}); name one")
         return found
-
-
-def import_object(place: str) -> Any:
-    """The object at `module:object`."""
-    module, _, attribute = place.partition(":")
-    return getattr(import_module(module), attribute)
 
 
 def _is_place(name: str) -> bool:

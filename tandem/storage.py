@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import hashlib
 import json
 import os
 import time
@@ -52,6 +53,17 @@ def fsync_path(path: str | Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def fsync_tree(directory: Path) -> None:
+    """Bring all of a tree to the disk, so that a power cut after its renaming cannot leave empty files."""
+    for path in (*directory.rglob("*"), directory):
+        fsync_path(path)
+
+
+def sha256_of(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def take_lock(file: int | IO[bytes]) -> bool:

@@ -146,7 +146,8 @@ def _lines(value: Any, form: Form, *, pair: bool) -> list[str]:
         texts = [_inline(entry, form) for entry in value]
         if pair and len(texts) == len(("from", "to")):
             return [" to ".join(texts)]
-        return texts if any(isinstance(entry, Mapping) for entry in value) else [", ".join(texts) or "none"]
+        if any(isinstance(entry, Mapping) for entry in value):
+            return texts
     return [_inline(value, form)]
 
 
@@ -169,5 +170,5 @@ def _inline(value: Any, form: Form) -> str:
         # A text, such as the name of a file, needs no label.
         return ", ".join(text if is_text or not label else f"{label} {text}" for label, text, is_text in entries)
     if isinstance(value, Sequence) and not isinstance(value, str):
-        return ", ".join(_inline(entry, form) for entry in value)
+        return ", ".join(_inline(entry, form) for entry in value) or "none"
     return str(value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -9,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import torch
 import torch.distributed as dist
@@ -102,10 +103,6 @@ class World:
         dist.all_reduce(packed, operation, group)
         return [float(number) for number in packed.tolist()]
 
-    def any_rank(self, condition: bool) -> bool:
-        """True on all processes if it is true on any of them."""
-        return self.largest(condition) > 0
-
     def barrier(self) -> None:
         """Wait until all processes are here."""
         self.total(0.0)
@@ -115,24 +112,22 @@ class World:
         if self.host_group is not None:
             dist.broadcast(tensor, self.hosts[self.host][0], group=self.host_group)
 
-    def gather_bytes(self, message: bytes) -> list[bytes]:
-        """Every process's message, by rank, on every process."""
+    def gather(self, message: Any) -> list[Any]:
+        """Every process's message, by rank, on every process: anything that JSON can say."""
         if self.size == 1:
             return [message]
+        text = json.dumps(message).encode()
         lengths = [torch.zeros(1, dtype=torch.int64) for _ in range(self.size)]
-        dist.all_gather(lengths, torch.tensor([len(message)]))
-        longest = int(max(lengths))
-        if not longest:
-            return [b""] * self.size
-        # gloo gathers tensors of one size.
-        padded = message.ljust(longest, b"\0")
-        contents = [torch.zeros(longest, dtype=torch.uint8) for _ in range(self.size)]
-        dist.all_gather(contents, torch.frombuffer(bytearray(padded), dtype=torch.uint8))
-        return [content.numpy().tobytes()[: int(length)] for content, length in zip(contents, lengths, strict=True)]
+        dist.all_gather(lengths, torch.tensor([len(text)]))
+        # gloo gathers tensors of one size; JSON does not mind spaces at its end.
+        padded = text.ljust(int(max(lengths)))
+        texts = [torch.zeros(len(padded), dtype=torch.uint8) for _ in range(self.size)]
+        dist.all_gather(texts, torch.frombuffer(bytearray(padded), dtype=torch.uint8))
+        return [json.loads(text.numpy().tobytes()) for text in texts]
 
-    def broadcast_bytes(self, message: bytes) -> bytes:
+    def broadcast(self, message: Any) -> Any:
         """The first process's message, on every process; small ones only, because it is gathered."""
-        return self.gather_bytes(message if self.is_leader else b"")[0]
+        return self.gather(message if self.is_leader else None)[0]
 
     def together(self, action: Callable[[], T]) -> T:
         """Run an action that may fail on some processes: then all of them fail at once, and the first says why."""
@@ -143,14 +138,14 @@ class World:
             result = action()
         except Exception as error:
             failure = error
-        faults = self.gather_bytes(b"" if failure is None else _in_words(failure).encode())
+        faults = self.gather("" if failure is None else _in_words(failure))
         if not any(faults):
             return cast(T, result)
         ignore_sigterm()
         if failure is not None and not isinstance(failure, TandemError | OSError):
             # A fault of the program's: the traceback belongs to this process.
             raise failure
-        said = [(rank, self.host_names[self.host_of(rank)], fault.decode()) for rank, fault in enumerate(faults)]
+        said = [(rank, self.host_names[self.host_of(rank)], fault) for rank, fault in enumerate(faults)]
         raise self.shared_error(combined_fault(said)) from failure
 
     def shared_error(self, message: str) -> TandemError:
@@ -159,7 +154,7 @@ class World:
 
     def check_same(self, what: str, value: str) -> None:
         """Insist that all processes hold the same value; the hosts that do not are named."""
-        values = self.gather_bytes(value.encode())
+        values = self.gather(value)
         differing = {self.host_of(rank) for rank, other in enumerate(values) if other != values[0]}
         if differing:
             others = ", ".join(self.host_names[host] for host in sorted(differing))

@@ -15,15 +15,14 @@ from tandem.config import CorpusConfig, Section
 from tandem.corpus.shards import EncodedPairs
 from tandem.corpus.tokenizer import Tokenizer
 from tandem.errors import TandemError
-from tandem.layout import CORPUS_FILE, TOKENIZER_FILE
+from tandem.layout import CORPUS_FILE, CORPUS_REMEDY, TOKENIZER_FILE
+from tandem.storage import sha256_of
 
 if TYPE_CHECKING:
     from tandem.corpus.prepare.dropped_examples import DroppedExample
 
 FORMAT = 2
 TEXT_FILES = ("source.txt", "target.txt")
-
-_REMEDY = "copy the corpus again or make it with `tandem prepare`"
 
 
 class Amount(Section):
@@ -146,14 +145,14 @@ class PreparedCorpus:
         for name, expected in facts.files.items():
             path = directory / name
             if not path.is_file():
-                raise TandemError(f"{path}: a file of the corpus is missing; {_REMEDY}")
+                raise TandemError(f"{path}: a file of the corpus is missing; {CORPUS_REMEDY}")
             if (size := path.stat().st_size) != expected.bytes:
-                raise TandemError(f"{path}: {size} bytes, but {CORPUS_FILE} says {expected.bytes}; {_REMEDY}")
+                raise TandemError(f"{path}: {size} bytes, but {CORPUS_FILE} says {expected.bytes}; {CORPUS_REMEDY}")
         tokenizer = Tokenizer.load(directory / TOKENIZER_FILE)
         if tokenizer.vocab_size != facts.vocabulary.actual:
             raise TandemError(
                 f"{directory / TOKENIZER_FILE}: {tokenizer.vocab_size} pieces, but {CORPUS_FILE} says "
-                f"{facts.vocabulary.actual}; {_REMEDY}"
+                f"{facts.vocabulary.actual}; {CORPUS_REMEDY}"
             )
         return cls(directory, facts, tokenizer)
 
@@ -166,7 +165,7 @@ class PreparedCorpus:
         """Compare the checksum of every file with corpus.json, which reads the whole corpus."""
         for name, expected in self.facts.files.items():
             if file_facts(self.directory / name) != expected:
-                raise TandemError(f"{self.directory / name}: its contents differ from {CORPUS_FILE}; {_REMEDY}")
+                raise TandemError(f"{self.directory / name}: its contents differ from {CORPUS_FILE}; {CORPUS_REMEDY}")
 
     def pairs(self, split: str) -> EncodedPairs:
         """The encoded sentence pairs of 'train', 'dev' or 'test'."""
@@ -174,7 +173,7 @@ class PreparedCorpus:
         pairs = EncodedPairs(self.directory / split)
         if len(pairs) != lines:
             raise TandemError(
-                f"{self.directory / split}: {len(pairs)} pairs, but {CORPUS_FILE} says {lines}; {_REMEDY}"
+                f"{self.directory / split}: {len(pairs)} pairs, but {CORPUS_FILE} says {lines}; {CORPUS_REMEDY}"
             )
         return pairs
 
@@ -196,7 +195,7 @@ class PreparedCorpus:
         if split not in self.facts.splits:
             raise TandemError(
                 f"{self.directory}: the corpus has no {split} split, only {', '.join(self.facts.splits)}; "
-                f"prepare it again with --{split}"
+                f"prepare it again with --{split} and --overwrite"
             )
         return self.facts.splits[split]
 
@@ -211,25 +210,26 @@ def read_facts(directory: Path) -> CorpusFacts:
         if content.get("format") != FORMAT:
             raise TandemError(
                 f"{path}: format {content.get('format')}, but this version of Tandem reads format {FORMAT}; "
-                "make the corpus again with `tandem prepare`"
+                "make the corpus again with `tandem prepare --overwrite`"
             )
         return CorpusFacts.model_validate_json(json.dumps(content))
     except (FileNotFoundError, NotADirectoryError):
-        what = f"not a prepared corpus (no {CORPUS_FILE})" if directory.is_dir() else "no such directory"
-        raise TandemError(f"{directory}: {what}; make one with `tandem prepare --out {directory}`") from None
+        fault = f"no such directory; make one with `tandem prepare --out {directory}`"
+        if directory.exists():  # where `tandem prepare` would refuse to write
+            fault = f"not a prepared corpus (no {CORPUS_FILE}); name one, or make one elsewhere with `tandem prepare`"
+        raise TandemError(f"{directory}: {fault}") from None
     except OSError as error:
         raise TandemError(f"{path}: cannot be read ({error.strerror}); check the file and its permissions") from None
     except ValidationError as error:
-        fault = error.errors()[0]
-        where = ".".join(str(part) for part in fault["loc"])
-        raise TandemError(f"{path}: damaged ({where}: {fault['msg']}); {_REMEDY}") from None
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise TandemError(f"{path}: damaged ({where}: {first['msg']}); {CORPUS_REMEDY}") from None
     except ValueError as error:
-        raise TandemError(f"{path}: damaged ({error}); {_REMEDY}") from None
+        raise TandemError(f"{path}: damaged ({error}); {CORPUS_REMEDY}") from None
 
 
 def file_facts(path: Path) -> FileFacts:
-    with path.open("rb") as file:
-        return FileFacts(bytes=path.stat().st_size, sha256=hashlib.file_digest(file, "sha256").hexdigest())
+    return FileFacts(bytes=path.stat().st_size, sha256=sha256_of(path))
 
 
 def _read_lines(path: Path) -> list[str]:

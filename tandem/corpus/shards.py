@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tandem.errors import TandemError
+from tandem.layout import CORPUS_REMEDY
 from tandem.storage import whole_file
 
 Ids = Sequence[int]
@@ -204,7 +205,7 @@ class EncodedPairs:
         """Map the shards of a directory without reading them."""
         shards = _count_shards(directory)
         if not shards:
-            raise TandemError(f"{directory}: no token shards here; make the corpus with `tandem prepare`")
+            raise TandemError(f"{directory}: no token shards here; {CORPUS_REMEDY}")
         self._source, self._target = (_ShardedSide(directory, name, shards) for name in SIDES)
         if self._source.pairs_in_shards != self._target.pairs_in_shards:
             raise _damaged(directory, "source and target differ in length")
@@ -272,4 +273,4 @@ def _load(path: Path, kind: str, dimensions: int = 1) -> NDArray[Any]:
 
 def _damaged(path: Path, reason: str) -> TandemError:
     why = " ".join(reason.split())
-    return TandemError(f"{path}: damaged shard ({why}); copy the corpus again or make it with `tandem prepare`")
+    return TandemError(f"{path}: damaged shard ({why}); {CORPUS_REMEDY}")

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from tandem.errors import TandemError
+from tandem.layout import CORPUS_REMEDY
 from tandem.storage import write_whole
 from tandem.vocabulary import BOS, EOS, PAD, UNK
 
@@ -34,21 +35,20 @@ class Tokenizer:
     @classmethod
     def load(cls, path: Path) -> Tokenizer:
         """Open a stored model; the error for a missing or damaged one names the file and the remedy."""
-        remedy = "copy the corpus again or make it with `tandem prepare`"
         try:
             model = path.read_bytes()
             if not model:  # SentencePiece takes no bytes for a model not yet loaded and complains much later
                 raise RuntimeError
             tokenizer = cls(model)
         except FileNotFoundError:
-            raise TandemError(f"{path}: no such tokenizer model; {remedy}") from None
+            raise TandemError(f"{path}: no such tokenizer model; {CORPUS_REMEDY}") from None
         except OSError as error:
             raise TandemError(f"{path}: cannot be read ({error.strerror}); check the file") from None
         except RuntimeError:
-            raise TandemError(f"{path}: not a SentencePiece model, or damaged; {remedy}") from None
+            raise TandemError(f"{path}: not a SentencePiece model, or damaged; {CORPUS_REMEDY}") from None
         pieces = tokenizer._pieces
         if (pieces.pad_id(), pieces.unk_id(), pieces.bos_id(), pieces.eos_id()) != (PAD, UNK, BOS, EOS):
-            raise TandemError(f"{path}: a SentencePiece model that Tandem did not make; {remedy}")
+            raise TandemError(f"{path}: a SentencePiece model that Tandem did not make; {CORPUS_REMEDY}")
         return tokenizer
 
     @property

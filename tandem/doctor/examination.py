@@ -16,20 +16,11 @@ from tandem.cluster.exchange.traffic import BASELINE
 from tandem.cluster.world import joined_world
 from tandem.config import Config, dump
 from tandem.corpus.progress import ProgressCallback, no_progress
+from tandem.doctor import predict
 from tandem.doctor.diagnosis import Computing, Diagnosis, Needs, Network
 from tandem.doctor.gpu_memory import batching_on, needed_and_fitting
 from tandem.doctor.machine import Machine, every_machine
 from tandem.doctor.measure import Sentences, matrix_flops, reading_speed, sentences
-from tandem.doctor.predict import (
-    MBIT,
-    OTHER_FACTORS,
-    USUAL_MBIT,
-    OtherLink,
-    PlannedRun,
-    other_links,
-    predictions,
-    with_second_host,
-)
 from tandem.model.memory_estimate import FLOAT32, is_estimated
 from tandem.training.batches import check_everyone_has_work
 from tandem.training.startup.auto_settings import resolve_auto_settings
@@ -84,7 +75,7 @@ def examine(
             if world.size > 1:
                 sums = measure_sums(world, shapes, config.exchange, usable_strategies(config), SECONDS_A_SUM)
             costs = step_costs(config, world.size, calibration, shapes, sums)
-        planned = PlannedRun(config, len(world.hosts), shapes, price_per_hour)
+        planned = predict.PlannedRun(config, len(world.hosts), shapes, price_per_hour)
         return Diagnosis(
             machines=machines,
             hosts_of_ranks=tuple(world.host_names[world.host_of(rank)] for rank in range(world.size)),
@@ -94,7 +85,7 @@ def examine(
             reading=reading,
             price_per_hour=price_per_hour,
             max_steps=config.train.max_steps,
-            predictions=predictions(planned, costs),
+            predictions=predict.predictions(planned, costs),
             other_links=tuple(_other_links(planned, costs, calibration, sums)),
         )
 
@@ -138,10 +129,11 @@ def _computing(calibration: Calibration, used: Sentences, gflops: float) -> Comp
 
 
 def _other_links(
-    planned: PlannedRun, costs: StepCosts, calibration: Calibration, sums: SumCosts
-) -> Iterator[OtherLink]:
+    planned: predict.PlannedRun, costs: StepCosts, calibration: Calibration, sums: SumCosts
+) -> Iterator[predict.OtherLink]:
     if planned.hosts > 1:
-        measured = sums.link.bytes_per_second / MBIT
-        return other_links(planned, costs, sums.coding, [*USUAL_MBIT, *(measured * factor for factor in OTHER_FACTORS)])
+        measured = sums.link.bytes_per_second / predict.MBIT
+        rates = [*predict.USUAL_MBIT, *(measured * factor for factor in predict.OTHER_FACTORS)]
+        return predict.other_links(planned, costs, sums.coding, rates)
     once = calibration.parts.get("optimizer", 0.0)
-    return other_links(planned, with_second_host(planned, costs, once), {}, USUAL_MBIT)
+    return predict.other_links(planned, predict.with_second_host(planned, costs, once), {}, predict.USUAL_MBIT)

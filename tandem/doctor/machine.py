@@ -58,8 +58,8 @@ class Machine:
 def every_machine(world: World, disk: Path) -> tuple[Machine, ...]:
     """All hosts, in their order; all processes take part."""
     form = TypeAdapter(Machine)
-    mine = form.dump_json(_this_machine(world, disk)) if world.is_host_leader else b""
-    return tuple(form.validate_json(said) for said in filter(None, world.gather_bytes(mine)))
+    mine = form.dump_python(_this_machine(world, disk), mode="json") if world.is_host_leader else None
+    return tuple(form.validate_python(said) for said in filter(None, world.gather(mine)))
 
 
 def _this_machine(world: World, disk: Path) -> Machine:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
 from tandem.layout import journal_name
-from tandem.monitor.records import Record
-from tandem.monitor.views import View
+from tandem.monitor.records import Noticed, Record
+from tandem.monitor.views import View, switched_off
 
 
 class Journal(View):
@@ -46,26 +47,47 @@ def _is_torn(path: Path) -> bool:
 
 
 class Recorder:
-    """Hands each record to the journal and to every view this process has."""
+    """Hands each record to the journal and to every view this process has.
 
-    def __init__(self, views: Sequence[View]) -> None:
-        self._views = views
+    A view that raises is switched off, with a notice. The journal is not: without it nobody could say what happened.
+    """
+
+    def __init__(self, journal: Journal, views: Iterable[View] = ()) -> None:
+        self._journal, self._views = journal, list(views)
+        self._step = 0
         # The host's samples come from a thread of their own, and must not fall into the middle of another record.
-        self._lock = threading.Lock()
+        # Reentrant, because the notice of a view that failed is a record, too.
+        self._lock = threading.RLock()
 
     def record(self, record: Record) -> None:
         with self._lock:
-            for view in self._views:
-                view.show(record)
+            self._step = record.step
+            self._journal.show(record)
+            self._tell_views(lambda view: view.show(record))
 
     def stepped(self, step: int) -> None:
-        for view in self._views:
-            view.stepped(step)
+        self._step = step
+        self._tell_views(lambda view: view.stepped(step))
 
     def working(self, stage: str, done: int, total: int) -> None:
-        for view in self._views:
-            view.working(stage, done, total)
+        self._tell_views(lambda view: view.working(stage, done, total))
 
     def close(self) -> None:
-        for view in self._views:
-            view.close()
+        self._tell_views(lambda view: view.close())
+        self._journal.close()
+
+    def _tell_views(self, tell: Callable[[View], None]) -> None:
+        failed: list[tuple[View, Exception]] = []
+        with self._lock:
+            for view in self._views:
+                try:
+                    tell(view)
+                except Exception as error:  # whatever a view of the user's raises
+                    failed.append((view, error))
+            for view, _ in failed:
+                self._views.remove(view)
+                with suppress(Exception):
+                    view.close()
+            for view, why in failed:
+                name = f"{type(view).__module__}:{type(view).__qualname__}"
+                self.record(Noticed(step=self._step, message=switched_off(name, why)))

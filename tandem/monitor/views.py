@@ -31,7 +31,19 @@ MakeView: TypeAlias = Callable[[RunPaths, Config], View]
 """A view's class (or a function that makes one) takes the paths of the run's directory and the settings of the run."""
 
 
-def open_views(run: RunPaths, config: Config) -> list[View]:
-    """The views that the setting `monitor.views` names."""
-    makers: list[MakeView] = [VIEWS.get(name) for name in config.monitor.views]
-    return [make(run, config) for make in makers]
+def open_views(run: RunPaths, config: Config) -> tuple[list[View], list[str]]:
+    """The views that the setting `monitor.views` names, and a notice for each that could not be made."""
+    views, notices = [], []
+    for name in config.monitor.views:
+        make: MakeView = VIEWS.get(name)
+        try:
+            views.append(make(run, config))
+        except Exception as error:  # whatever a view of the user's raises
+            notices.append(switched_off(name, error))
+    return views, notices
+
+
+def switched_off(name: str, error: Exception) -> str:
+    """The line that tells of a view that raised: hours of training matter more than one way to look at them."""
+    why = " ".join(f"{type(error).__name__}: {error}".split())
+    return f"the view {name} failed ({why}) and is switched off; the training goes on without it"

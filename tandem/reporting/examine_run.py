@@ -11,13 +11,13 @@ from tandem.reporting.answers import Answer, Reply, Report
 from tandem.reporting.chart_selection import make_charts
 from tandem.reporting.formats.find_run import read_run
 from tandem.reporting.judge.findings import RunFindings, judge_run
-from tandem.reporting.questions import data_and_checkpoints, devices_and_network, learning, run_duration, step_time
+from tandem.reporting.questions import data_and_checkpoints, devices_and_network, learning, run_and_step_time
 from tandem.reporting.questions.question_texts import QuestionText, question_texts
 from tandem.reporting.run_record import RunRecord
 from tandem.units import duration, percent
 
 ANSWERS = {
-    "duration": run_duration.answer_duration,
+    "duration": run_and_step_time.answer_duration,
     "trained": learning.answer_trained,
     "overfitting": learning.answer_overfitting,
     "utilisation": devices_and_network.answer_utilisation,
@@ -26,7 +26,7 @@ ANSWERS = {
     "training_set": data_and_checkpoints.answer_training_set,
     "checkpoint_files": data_and_checkpoints.answer_checkpoint_files,
     "checkpoint_size": data_and_checkpoints.answer_checkpoint_size,
-    "step_time": step_time.answer_step_time,
+    "step_time": run_and_step_time.answer_step_time,
     "network_correlation": devices_and_network.answer_network_correlation,
 }
 

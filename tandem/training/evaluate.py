@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import time
 from collections.abc import Callable
@@ -110,7 +109,6 @@ def translate_split(
     # The card with the least memory to spare decides for all.
     at_once = -int(world.largest(-sentences_at_once(model, search)))
     mine = translate_ids(model, sources, search, share, progress, at_once=at_once)
-    gathered = world.gather_bytes(json.dumps(list(mine.items())).encode())
-    ids_by_index = dict(pair for part in gathered for pair in json.loads(part))
+    ids_by_index = dict(pair for part in world.gather(list(mine.items())) for pair in part)
     # Empty lines are not translated.
     return corpus.tokenizer.decode([ids_by_index.get(index, []) for index in range(len(sources))])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -52,10 +51,8 @@ class HostMonitor:
     def survey(self, step: int, seconds: dict[str, float]) -> None:
         """Record every host's summary of the time since the last survey; all processes take part."""
         self._next_survey = time.monotonic() + EVERY_SECONDS
-        summary = b""
-        if self._sampler is not None:
-            summary = json.dumps(asdict(summarise(self._sampler.drain(), seconds))).encode()
-        hosts = [HostSummary(**json.loads(other)) for other in filter(None, self._world.gather_bytes(summary))]
+        summary = None if self._sampler is None else asdict(summarise(self._sampler.drain(), seconds))
+        hosts = [HostSummary(**other) for other in filter(None, self._world.gather(summary))]
         # One journal on each host is enough to know of all of them there.
         if self._sampler is not None:
             self._recorder.record(Surveyed(step=step, hosts=hosts))

@@ -77,17 +77,17 @@ def train(
         # An earlier session may have taken fewer micro-batches than there are processes now.
         check_everyone_has_work(resolved, world)
         check_memory(resolved, world, vocab_size)
-        shown = world.together(lambda: [*open_views(paths, resolved), *views] if world.is_leader else [])
+        shown, notices = world.together(lambda: open_views(paths, resolved) if world.is_leader else ([], []))
         journal = world.together(lambda: Journal(paths.journals, world.rank))
-        recorder = Recorder([journal, *shown])
+        recorder = Recorder(journal, [*shown, *views] if world.is_leader else ())
         stack.callback(recorder.close)
         # Around the making of the trainer, and once more inside of what puts failures into its journal.
         stack.enter_context(explain_out_of_memory(SMALLER_RUN))
         trainer = Trainer(resolved, prepared, world, recorder, directory)
         # Only now that everything fits together do the settings become the run's.
         world.together(lambda: save_settings(directory, config) if world.is_leader else None)
-        for setting in changed:
-            trainer.notice(f"changed setting: {setting}")
+        for notice in (*notices, *(f"changed setting: {setting}" for setting in changed)):
+            trainer.notice(notice)
         stack.enter_context(_stopping_on_request(trainer))
         stack.enter_context(_failures_recorded(trainer))
         stack.enter_context(explain_out_of_memory(SMALLER_RUN))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,15 +28,15 @@ SHAPE = tuple(f"model.{name}" for name in ("kind", "encoder_layers", "decoder_la
 FREE_IN_USE = ("search.", "evaluation.", "batch.")
 
 
-@dataclass(frozen=True)
 class Run(RunPaths):
     """A run that exists on disk."""
 
-    config: Config
-    corpus_directory: Path
-    corpus_digest: str
-    saved_languages: tuple[str, str] | None
-    """Source and target language; not known of runs that older versions began."""
+    def __init__(self, directory: Path, config: Config, facts: dict[str, Any]) -> None:
+        super().__init__(directory)
+        self.config = config
+        self.corpus_directory, self.corpus_digest = Path(facts["corpus"]), str(facts["corpus_digest"])
+        self._languages: list[str] | None = facts.get("languages")
+        """Source and target language; not known of runs that older versions began."""
 
     @classmethod
     def open(cls, directory: Path, overrides: Sequence[str] = ()) -> Run:
@@ -50,22 +49,20 @@ class Run(RunPaths):
                 raise TandemError(
                     f"{override}: a trained run takes only {', '.join(FREE_IN_USE)} settings; leave it out"
                 )
+        config = Config.load_saved(paths.config_file, overrides)
         try:
-            facts: dict[str, Any] = json.loads(paths.run_file.read_text(encoding="utf-8"))
-            corpus_directory, digest = Path(facts["corpus"]), str(facts["corpus_digest"])
-            languages = tuple(map(str, facts["languages"])) if "languages" in facts else None
+            return cls(directory, config, json.loads(paths.run_file.read_text(encoding="utf-8")))
         except (ValueError, KeyError, TypeError) as error:
-            raise TandemError(f"{paths.run_file}: damaged ({error}); start a new run") from error
-        config = Config.load_saved(directory / CONFIG_FILE, overrides)
-        return cls(directory, config, corpus_directory, digest, languages)  # type: ignore[arg-type]
+            raise TandemError(f"{paths.run_file}: damaged ({error}); start a new run with another --run") from error
 
     def tokenizer(self) -> Tokenizer:
         return Tokenizer.load(self.directory / TOKENIZER_FILE)
 
     def languages(self) -> tuple[str, str]:
         """Source and target language, as the run or its corpus tells."""
-        if self.saved_languages is not None:
-            return self.saved_languages
+        if self._languages is not None:
+            source, target = self._languages
+            return source, target
         facts = self.corpus().facts
         return facts.source_language, facts.target_language
 
@@ -109,15 +106,16 @@ def _check_continuation(run: Run, config: Config, corpus: PreparedCorpus, change
         if not difference.key.startswith(FREE)
         or (difference.key == "train.max_steps" and schedule_of(config).depends_on_max_steps)
     ]
-    listed = "; ".join(str(difference) for difference in changed)
-    if any(difference.key.startswith(SHAPE) for difference in changed):
-        raise TandemError(f"{run.directory}: was started with another model ({listed}); choose another --run")
+    model = [str(difference) for difference in changed if difference.key.startswith(SHAPE)]
+    if model:
+        raise TandemError(f"{run.directory}: was started with another model ({'; '.join(model)}); choose another --run")
+    listed = [str(difference) for difference in changed]
     if changed and not change:
         raise TandemError(
-            f"{run.directory}: was started with other settings ({listed}); give the same ones to continue it, "
-            "or add --change to go on with the new ones"
+            f"{run.directory}: was started with other settings ({'; '.join(listed)}); give the same ones to continue "
+            "it, or add --change to go on with the new ones"
         )
-    return [str(difference) for difference in changed]
+    return listed
 
 
 @contextmanager

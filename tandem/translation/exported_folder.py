@@ -7,7 +7,6 @@ model.bin, config.json, shared_vocabulary.json   what CTranslate2 reads
 
 from __future__ import annotations
 
-import hashlib
 import json
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from pydantic import ValidationError
 from tandem.config import SearchConfig, Section
 from tandem.errors import TandemError
 from tandem.layout import EXPORT_FILE
-from tandem.storage import write_json
+from tandem.storage import sha256_of, write_json
 
 FORMAT = 1
 
@@ -59,8 +58,7 @@ def write_facts(folder: Path, facts: ExportFacts) -> None:
 
 def described_file(path: Path) -> ExportedFile:
     """Size and digest of a file."""
-    with path.open("rb") as file:
-        return ExportedFile(bytes=path.stat().st_size, sha256=hashlib.file_digest(file, "sha256").hexdigest())
+    return ExportedFile(bytes=path.stat().st_size, sha256=sha256_of(path))
 
 
 def read_export(folder: Path) -> ExportFacts:

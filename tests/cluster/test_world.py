@@ -46,10 +46,9 @@ with joined_world() as world:
         "who": (world.rank, world.is_leader, world.host, world.is_host_leader, world.host_names, world.hosts),
         "total": world.total(1.5, world.rank),
         "largest": world.largest(10 - world.rank),
-        "agree": (world.any_rank(world.rank == 1), world.any_rank(False)),
-        "told": world.broadcast_bytes(b"from %d" % world.rank),
-        "gathered": world.gather_bytes(b"\\0" * world.rank),
-        "nothing": world.gather_bytes(b""),
+        "told": world.broadcast({"from": world.rank}),
+        "gathered": world.gather("ä" * world.rank),
+        "nothing": world.gather(None),
         "inside": mine.tolist(),
         "together": world.together(lambda: 5),
         "no room": fail(TandemError("no room"), 1),
@@ -73,10 +72,8 @@ def test_without_a_launcher_a_process_is_alone(monkeypatch: pytest.MonkeyPatch) 
         assert (world.rank, world.size, world.is_leader, world.host, world.is_host_leader) == (0, 1, True, 0, True)
         assert world.total(1.5, 2) == [1.5, 2]
         assert world.largest(3) == 3
-        assert world.any_rank(True)
-        assert not world.any_rank(False)
-        assert world.gather_bytes(b"a\0") == [b"a\0"]
-        assert world.broadcast_bytes(b"word") == b"word"
+        assert world.gather([1, "a"]) == [[1, "a"]]
+        assert world.broadcast("word") == "word"
         assert world.together(lambda: 5) == 5
         world.check_same("the corpus", "any")
 
@@ -145,10 +142,9 @@ def test_processes_get_the_same_answers() -> None:
     assert answers[0] == {
         "total": [4.5, 3.0],
         "largest": 10.0,
-        "agree": (True, False),
-        "told": b"from 0",
-        "gathered": [b"", b"\0", b"\0\0"],
-        "nothing": [b"", b"", b""],
+        "told": {"from": 0},
+        "gathered": ["", "ä", "ää"],
+        "nothing": [None, None, None],
         "together": 5,
         "same": None,
     }

@@ -170,14 +170,55 @@ class Witness(View):
         self.seen.append((self.name, "closed"))
 
 
-def test_a_recorder_tells_every_view_in_turn() -> None:
+class Faulty(Witness):
+    """A view that raises at one of the occasions that views are told of."""
+
+    def __init__(self, occasion: str, seen: list[tuple[str, Any]]) -> None:
+        super().__init__("faulty", seen)
+
+        def fail(*_: object) -> None:
+            seen.append((self.name, occasion))
+            raise ValueError("two\nlines")
+
+        setattr(self, occasion, fail)
+
+
+def test_a_recorder_tells_every_view_in_turn(tmp_path: Path) -> None:
     seen: list[tuple[str, Any]] = []
-    recorder = Recorder([Witness("journal", seen), Witness("console", seen)])
+    recorder = Recorder(Journal(tmp_path, 0), [Witness("plot", seen), Witness("console", seen)])
     record = Noticed(step=1, message="m")
     recorder.record(record)
     recorder.working("evaluating", 1, 2)
     recorder.close()
-    assert seen == [(name, what) for what in (record, "evaluating 1/2", "closed") for name in ("journal", "console")]
+    assert seen == [(name, what) for what in (record, "evaluating 1/2", "closed") for name in ("plot", "console")]
+    assert messages(tmp_path / "rank-0.jsonl") == ["m"]
+
+
+@pytest.mark.parametrize("occasion", ["show", "stepped", "working", "close"])
+def test_a_view_that_raises_is_switched_off_and_named_once(tmp_path: Path, occasion: str) -> None:
+    seen: list[tuple[str, Any]] = []
+    recorder = Recorder(Journal(tmp_path, 0), [Faulty(occasion, seen), Witness("console", seen), Faulty("show", seen)])
+    for step in (1, 2):
+        recorder.record(Noticed(step=step, message=f"step {step}"))
+        recorder.stepped(step)
+        recorder.working("evaluating", step, 2)
+    recorder.close()
+    off = (
+        "the view tests.monitor.test_journal:Faulty failed (ValueError: two lines) and is switched off; "
+        "the training goes on without it"
+    )
+    said = messages(tmp_path / "rank-0.jsonl")
+    assert sorted(said) == ["step 1", "step 2", off, off]
+    assert [what.message for name, what in seen if name == "console" and isinstance(what, Noticed)] == said
+    assert seen.count(("faulty", "show")) == (2 if occasion == "show" else 1)
+    assert ("console", "closed") in seen
+
+
+def test_a_journal_that_cannot_be_written_is_not_passed_over(tmp_path: Path) -> None:
+    journal = Journal(tmp_path, 0)
+    journal.close()
+    with pytest.raises(ValueError, match="closed file"):
+        Recorder(journal).record(Noticed(step=1, message="m"))
 
 
 def test_how_far_a_stage_is_does_not_go_into_the_journal(tmp_path: Path) -> None:
@@ -185,9 +226,3 @@ def test_how_far_a_stage_is_does_not_go_into_the_journal(tmp_path: Path) -> None
     journal.working("evaluating", 1, 2)
     journal.close()
     assert (tmp_path / "rank-0.jsonl").read_bytes() == b""
-
-
-def test_a_recorder_without_views_is_silent() -> None:
-    recorder = Recorder([])
-    recorder.record(Noticed(step=1, message="m"))
-    recorder.close()

@@ -46,6 +46,30 @@ def test_a_view_from_outside_sees_every_record(tiny_corpus: PreparedCorpus, tmp_
     assert any((run / "tensorboard").iterdir())
 
 
+def test_views_that_raise_do_not_end_the_training(tiny_corpus: PreparedCorpus, tmp_path: Path) -> None:
+    (tmp_path / "faulty.py").write_text(
+        "from tandem.monitor.views import View\n"
+        "class NotMade(View):\n"
+        "    def __init__(self, run, config): raise RuntimeError('no login')\n"
+        "class NotShown(View):\n"
+        "    def __init__(self, run, config): pass\n"
+        "    def show(self, record): raise OSError(28, 'No space left on device')\n"
+    )
+    settings = ("train.max_steps=4", "monitor.views=[faulty:NotMade, faulty:NotShown, tensorboard]")
+    done = train(tiny_corpus, tmp_path / "run", tmp_path, *settings)
+    assert done.returncode == 0, done.stderr
+    journal = list(read_journal(tmp_path / "run/journal/rank-0.jsonl"))
+    said = [record["message"] for record in journal if record["kind"] == "noticed"]
+    off = "and is switched off; the training goes on without it"
+    assert sorted(line for line in said if "view" in line) == [
+        f"the view faulty:NotMade failed (RuntimeError: no login) {off}",
+        f"the view faulty:NotShown failed (OSError: [Errno 28] No space left on device) {off}",
+    ]
+    assert all(f"note: {line}" in done.stdout for line in said)
+    assert journal[-1]["reason"] == "finished"
+    assert any((tmp_path / "run/tensorboard").iterdir())
+
+
 def test_a_view_that_cannot_be_imported_is_named_without_a_traceback(
     tiny_corpus: PreparedCorpus, tmp_path: Path
 ) -> None:
@@ -73,8 +97,10 @@ def test_what_is_no_view_is_refused() -> None:
 
 
 def test_a_run_without_views(tmp_path: Path) -> None:
-    assert open_views(RunPaths(tmp_path), Config.load("demo", ["monitor.views=[]"])) == []
-    assert len(open_views(RunPaths(tmp_path), Config())) == 1
+    assert open_views(RunPaths(tmp_path), Config.load("demo", ["monitor.views=[]"])) == ([], [])
+    views, notices = open_views(RunPaths(tmp_path), Config())
+    assert len(views) == 1
+    assert notices == []
 
 
 def test_runs_from_before_there_were_views_go_on_and_views_may_change(

@@ -204,7 +204,12 @@ class TestContinuation:
             with pytest.raises(
                 TandemError, match=r"another model \(model.d_ff was 64, now 128\); choose another --run"
             ):
-                train(tiny_config(*self.settings("model.d_ff=128")), tiny_corpus, run, change)
+                train(tiny_config(*self.settings("model.d_ff=128", "batch.tokens=300")), tiny_corpus, run, change)
+
+    def test_a_damaged_run_is_not_begun_anew_in_its_place(self, tiny_corpus: PreparedCorpus, tmp_path: Path) -> None:
+        (tmp_path / "run.json").write_text("{")
+        with pytest.raises(TandemError, match=r"run.json: damaged \(.*\); start a new run with another --run"):
+            train(Config.load("demo"), tiny_corpus, tmp_path)
 
     def test_a_cosine_depends_on_its_end(self, tiny_corpus: PreparedCorpus, tiny_config: Make, tmp_path: Path) -> None:
         train(tiny_config("train.max_steps=2"), tiny_corpus, tmp_path / "cosine")

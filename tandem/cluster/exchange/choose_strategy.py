@@ -5,13 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from tandem.cluster.exchange.strategy import (
-    HIDDEN_SLOW_DOWN,
-    ExchangePlan,
-    Strategy,
-    find_strategy,
-    known_strategies,
-)
+from tandem.cluster.exchange.strategy import HIDDEN_SLOW_DOWN, ExchangePlan, Strategy, find_strategy, known_strategies
 from tandem.cluster.exchange.traffic import BASELINE, SAMPLED_EVERY
 from tandem.config import ExchangeConfig
 

@@ -30,6 +30,10 @@ class FlatVectors:
     leaves: Sequence[nn.Parameter]
     """The parameters at which backward leaves gradients, in the order of the vector."""
 
+    @property
+    def shapes(self) -> list[torch.Size]:
+        return [leaf.shape for leaf in self.leaves]
+
 
 class Votes(NamedTuple):
     """What processes decide together before an update: one process's votes, or their sum over processes."""

@@ -13,11 +13,12 @@ import torch.distributed as dist
 from torch import Tensor
 
 from tandem.cluster.exchange.choose_strategy import Link
-from tandem.cluster.exchange.strategy import Shapes, Strategy, values_in
-from tandem.cluster.exchange.traffic import BASELINE, FLOAT32_BYTES, VALUES_PER_SCALE, ring_bytes
+from tandem.cluster.exchange.strategy import Shapes, Strategy, sum_between_hosts, values_in
+from tandem.cluster.exchange.traffic import BASELINE, VALUES_PER_SCALE, ring_bytes
 from tandem.cluster.exchange.vector_sum import CompressedSum
 from tandem.cluster.world import World
 from tandem.config import ExchangeConfig
+from tandem.model.memory_estimate import FLOAT32
 from tandem.monitor.device_clock import synchronize
 
 # Lengths grow from this, so that neither a slow nor a fast link is measured for long: a rate limiter's bucket, often
@@ -73,7 +74,7 @@ def measure_sums(
     """
     latency = min(slowest_seconds(world, world.barrier) for _ in range(ROUND_TRIPS))
     values = values_in(shapes)
-    times = {BASELINE: _times(world, values, budget, lambda length: dist.all_reduce)}
+    times = {BASELINE: _times(world, values, budget, lambda shapes: dist.all_reduce)}
     coding = {}
     for strategy in strategies if len(world.hosts) > 1 else ():
         if strategy.name == BASELINE or strategy.sums_like(settings) is not strategy:
@@ -83,20 +84,16 @@ def measure_sums(
             # The first one makes its buffers.
             times[strategy.name] = SumTimes(((values, min(_exchange_seconds(world, values, sum_) for _ in range(2))),))
             continue
-        times[strategy.name] = _times(world, values, budget, partial(_sum_of_length, world, strategy, settings))
+        by_hosts = partial(_summed_by_hosts, world, strategy, settings)
+        times[strategy.name] = _times(world, values, budget, by_hosts)
         coding[strategy.name] = _coding_seconds(world, strategy, settings, values)
     return SumCosts(Link(_bytes_per_second(times[BASELINE], world.size), latency), times, coding)
 
 
-def _sum_of_length(world: World, strategy: Strategy, settings: ExchangeConfig, length: int) -> VectorFunction:
-    return _summed_by_hosts(world, strategy, settings, [(length,)])
-
-
 def _summed_by_hosts(world: World, strategy: Strategy, settings: ExchangeConfig, shapes: Shapes) -> VectorFunction:
     """What a step does with a gradient that each host has summed inside."""
-    adder = None
-    if world.leaders_group is not None:
-        adder = strategy.make_sum(world.leaders_group, settings, shapes, world.device)
+    adder = sum_between_hosts(strategy, settings, shapes, world)
+    if adder is not None:
         adder.skip_warm_up()
 
     def sum_(vector: Tensor) -> None:
@@ -107,12 +104,12 @@ def _summed_by_hosts(world: World, strategy: Strategy, settings: ExchangeConfig,
     return sum_
 
 
-def _times(world: World, values: int, budget: float, make_sum: Callable[[int], VectorFunction]) -> SumTimes:
+def _times(world: World, values: int, budget: float, make_sum: Callable[[Shapes], VectorFunction]) -> SumTimes:
     """Sum longer and longer vectors while there is time, the whole one as soon as that is affordable."""
     points: list[tuple[int, float]] = []
     length, spent = min(FIRST_VALUES, values), 0.0
     while True:
-        sum_ = make_sum(length)
+        sum_ = make_sum([(length,)])
         taken = [_exchange_seconds(world, length, sum_)]
         while len(taken) < MOST_REPEATS and taken[-1] < CHEAP_SHARE * (budget - spent - sum(taken)):
             taken.append(_exchange_seconds(world, length, sum_))
@@ -149,25 +146,19 @@ def _bytes_per_second(times: SumTimes, processes: int) -> float:
     (short, little), (long, much) = times.points[-2:] if len(times.points) > 1 else ((0, 0.0), times.points[0])
     if much <= little:
         short, little = 0, 0.0
-    return ring_bytes(FLOAT32_BYTES * (long - short), processes) / (much - little)
+    return ring_bytes(FLOAT32 * (long - short), processes) / (much - little)
 
 
 def _coding_seconds(world: World, strategy: Strategy, settings: ExchangeConfig, values: int) -> float:
     """Seconds in which a process encodes and decodes a gradient as often as one sum over hosts does."""
-    seconds = 0.0
-    adder = (
-        strategy.make_sum(world.leaders_group, settings, [(values,)], world.device)
-        if world.leaders_group is not None
-        else None
-    )
-    if isinstance(adder, CompressedSum):
-        rows = torch.ones(1, -(-values // VALUES_PER_SCALE) * VALUES_PER_SCALE, device=world.device)
-        adder.decode(adder.encode(rows))
-        synchronize(world.device)
-        start = time.perf_counter()
-        encoded = adder.encode(rows)
-        for _ in range(DECODINGS):
-            adder.decode(encoded)
-        synchronize(world.device)
-        seconds = time.perf_counter() - start
-    return world.largest(seconds)
+    adder = sum_between_hosts(strategy, settings, [(values,)], world)
+    rows = torch.ones(1, -(-values // VALUES_PER_SCALE) * VALUES_PER_SCALE, device=world.device)
+
+    def code() -> None:
+        if isinstance(adder, CompressedSum):
+            encoded = adder.encode(rows)
+            for _ in range(DECODINGS):
+                adder.decode(encoded)
+
+    code()
+    return slowest_seconds(world, code)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from copy import copy
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -58,6 +59,7 @@ class Strategy:
     """
 
     name: str
+    """What the settings call it, given by `find_strategy`."""
     auto_order: int | None = None
     """Place in the order in which `exchange.kind=auto` weighs strategies, mildest first; None is never weighed."""
     accepted_slow_down = HIDDEN_SLOW_DOWN
@@ -112,7 +114,7 @@ class Strategy:
 
     def make_exchange(self, plan: ExchangePlan, config: Config, vectors: FlatVectors, world: World) -> Exchange:
         """The exchange at work on a model: by default a sum between hosts after every backward pass."""
-        return SumBetweenHosts(vectors, world, sum_between_hosts(self, config.exchange, vectors, world))
+        return SumBetweenHosts(vectors, world, sum_between_hosts(self, config.exchange, vectors.shapes, world))
 
 
 def values_in(shapes: Shapes) -> int:
@@ -122,8 +124,9 @@ def values_in(shapes: Shapes) -> int:
 
 def find_strategy(kind: str) -> Strategy:
     """The strategy of a name, or of a place as `module:object`."""
-    found: Strategy = EXCHANGES.get(kind)
-    # One from outside is known by its place, by which every process and a later session find it again.
+    # A copy, because the object may be another's, and known by several names; one from outside of the package is known
+    # by its place, by which every process and a later session find it again.
+    found: Strategy = copy(EXCHANGES.get(kind))
     found.name = kind
     return found
 
@@ -147,13 +150,11 @@ def may_keep_state(config: Config) -> bool:
     return config.train.precision != "float16"
 
 
-def sum_between_hosts(
-    strategy: Strategy, settings: ExchangeConfig, vectors: FlatVectors, world: World
-) -> VectorSum | None:
+def sum_between_hosts(strategy: Strategy, settings: ExchangeConfig, shapes: Shapes, world: World) -> VectorSum | None:
     """A strategy's sum on the first process of a host; None on the others."""
     if world.leaders_group is None:
         return None
-    return strategy.make_sum(world.leaders_group, settings, [leaf.shape for leaf in vectors.leaves], world.device)
+    return strategy.make_sum(world.leaders_group, settings, shapes, world.device)
 
 
 def make_exchange(plan: ExchangePlan, config: Config, vectors: FlatVectors, world: World) -> Exchange:

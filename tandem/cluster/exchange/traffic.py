@@ -4,7 +4,6 @@ from __future__ import annotations
 
 BASELINE = "allreduce"
 """The strategy that others are compared with, and the only one inside a single host."""
-FLOAT32_BYTES = 4
 # One scale for so many values of four bits: fine enough for a layer's bias beside its matrix, and only 2 bytes in 128.
 VALUES_PER_SCALE = 256
 # One plain all-reduce in so many is taken apart into waiting and sending: often enough for every log line,

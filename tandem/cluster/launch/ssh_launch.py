@@ -17,15 +17,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from tandem.cluster.join.launchers import HOSTS_VARIABLE
-from tandem.cluster.launch.remote_host import (
-    ALIVE,
-    GRACE_SECONDS,
-    SIGNALLED,
-    SILENCE_SECONDS,
-    STOP,
-    HostFacts,
-    HostJob,
-)
+from tandem.cluster.launch.remote_host import ALIVE, GRACE_SECONDS, SIGNALLED, SILENCE_SECONDS, STOP, HostFacts, HostJob
 from tandem.cluster.source_version import package_version
 from tandem.errors import TandemError
 from tandem.monitor.network_interfaces import host_name, interfaces

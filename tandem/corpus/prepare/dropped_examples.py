@@ -10,8 +10,7 @@ import numpy.typing as npt
 from rich.cells import cell_len, set_cell_size
 
 from tandem.config import Section
-from tandem.corpus.prepare.cleaning_rules import CONTROL, REPLACEMENT, is_empty, text_of
-from tandem.corpus.prepare.language_id import language_of_sentence
+from tandem.corpus.prepare.cleaning_rules import CONTROL, REPLACEMENT, CleaningRules
 from tandem.corpus.text_files import LONGEST_LINE, FilePair, RawLine, RawPair
 
 # Enough to recognise a sentence by; a line may be a megabyte long.
@@ -19,7 +18,6 @@ _MOST_CHARACTERS = 400
 # A fault further from the start is shown with a little of what comes before it, so that no terminal cuts it off.
 _FAR_FAULT, _BEFORE_FAULT = 40, 20
 _ELLIPSIS = "…"
-_SIDES = ("source", "target")
 
 
 @dataclass(frozen=True)
@@ -45,21 +43,21 @@ class DroppedExample(Section):
     why: str
 
 
-def explain(names: Sequence[str], parts: Sequence[JudgedFiles], count: int) -> dict[str, list[DroppedExample]]:
+def explain(rules: CleaningRules, parts: Sequence[JudgedFiles], count: int) -> dict[str, list[DroppedExample]]:
     """Up to `count` examples for each rule, evenly spread over all that it dropped; the same every time."""
     wanted: list[dict[int, str]] = [{} for _ in parts]
-    for verdict, name in enumerate(names, start=1):
+    for verdict, name in enumerate(rules.names, start=1):
         dropped = [np.flatnonzero(part.verdicts == verdict) for part in parts]
         ends = np.cumsum([len(lines) for lines in dropped])
         for place in _spread(int(ends[-1]) if parts else 0, count):
             number = int(np.searchsorted(ends, place, side="right"))
             from_end = place - int(ends[number])
             wanted[number][int(dropped[number][from_end])] = name
-    examples: dict[str, list[DroppedExample]] = {name: [] for name in names}
+    examples: dict[str, list[DroppedExample]] = {name: [] for name in rules.names}
     for part, lines in zip(parts, wanted, strict=True):
         positions = sorted(lines)
         for position, pair in zip(positions, part.fetch(positions) if positions else [], strict=True):
-            examples[lines[position]].append(_example(lines[position], part, position, pair))
+            examples[lines[position]].append(_example(part, position, pair, rules.why(pair)))
     return examples
 
 
@@ -80,12 +78,11 @@ def _spread(total: int, count: int) -> list[int]:
     return [(2 * place + 1) * total // (2 * count) for place in range(count)]
 
 
-def _example(name: str, judged: JudgedFiles, position: int, pair: RawPair) -> DroppedExample:
+def _example(judged: JudgedFiles, position: int, pair: RawPair, why: str) -> DroppedExample:
     source_file, target_file = (_printable(str(path)) for path in judged.files)
     source, target = (_visible(line) for line in pair)
-    line, why = position + 1, _why(name, pair)
     return DroppedExample(
-        source_file=source_file, target_file=target_file, line=line, source=source, target=target, why=why
+        source_file=source_file, target_file=target_file, line=position + 1, source=source, target=target, why=why
     )
 
 
@@ -117,41 +114,3 @@ def _printable(text: str) -> str:
 
 def _fit(text: str, width: int) -> str:
     return text if cell_len(text) <= width else set_cell_size(text, width - 1).rstrip() + _ELLIPSIS
-
-
-def _why(rule: str, pair: RawPair) -> str:
-    """Why a rule drops a pair."""
-    match rule:
-        case "long_line":
-            sides = " and ".join(side for side, line in zip(_SIDES, pair, strict=True) if line is None)
-            return f"{sides}: longer than {LONGEST_LINE:,} bytes, which is no sentence"
-        case "length_ratio":
-            source, target = (len(text_of(line) or "") for line in pair)
-            ratio = max(source, target) / max(1, min(source, target))
-            return f"{_SIDES[target > source]} {ratio:.1f} times as long, in characters"
-        case "copy":
-            return "target is the source again"
-        case "duplicate":
-            return "an equal pair came before"
-    reasons = [(side, _why_side(rule, line)) for side, line in zip(_SIDES, pair, strict=True) if line is not None]
-    return ", ".join(f"{side}: {reason}" for side, reason in reasons if reason)
-
-
-def _why_side(rule: str, line: bytes) -> str | None:
-    """Why a rule drops a pair for one of its sides; None if that side is fine."""
-    try:
-        text = line.decode()
-    except UnicodeDecodeError as error:
-        return f"not UTF-8, byte {error.start + 1} is 0x{line[error.start]:02x}" if rule == "broken_utf8" else None
-    match rule:
-        case "broken_utf8" if REPLACEMENT in text:
-            return "holds U+FFFD, which earlier damage leaves"
-        case "control_characters" if found := CONTROL.search(text):
-            return f"character {found.start() + 1} is U+{ord(found[0]):04X}"
-        case "empty_side" if is_empty(text):
-            return "empty"
-        case "too_many_words":
-            return f"{len(text.split())} words"
-        case "other_language":
-            return f"reads like {language_of_sentence(text)}"
-    return None

@@ -152,7 +152,7 @@ def _examples(train: Split, rules: CleaningRules, count: int, stages: StageRunne
         JudgedFiles(pair.files, np.concatenate(found), partial(pairs_at, pair))
         for pair, found in train.by_pair(verdicts)
     ]
-    return explain(rules.names, judged, count)
+    return explain(rules, judged, count)
 
 
 def _checksums(stages: StageRunner) -> dict[str, FileFacts]:

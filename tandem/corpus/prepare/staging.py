@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from tandem.errors import TandemError
-from tandem.storage import fsync_path, take_lock
+from tandem.storage import fsync_path, fsync_tree, take_lock
 
 BUILT = "built"
 LOCK = "lock"
@@ -42,7 +42,7 @@ def staged_directory(out: Path, *, overwrite: bool, marker: str) -> Iterator[Pat
         raise TandemError(f"{out}: cannot be written ({error.strerror}); choose another --out") from error
     try:
         yield work
-        _flush(work / BUILT)
+        fsync_tree(work / BUILT)
         try:
             _check_free(out, overwrite, marker)
         except TandemError as error:  # hours may have passed: what was built in them is kept
@@ -68,10 +68,10 @@ def staged_directory(out: Path, *, overwrite: bool, marker: str) -> Iterator[Pat
 def _check_free(out: Path, overwrite: bool, marker: str) -> None:
     if not out.exists():
         return
-    if not overwrite:
-        raise TandemError(f"{out}: already exists; give another --out, or --overwrite to replace it")
     if not out.is_dir() or (any(out.iterdir()) and not (out / marker).is_file()):
         raise TandemError(f"{out}: not a prepared corpus, so --overwrite leaves it alone; give another --out")
+    if not overwrite:
+        raise TandemError(f"{out}: already exists; give another --out, or --overwrite to replace it")
 
 
 def _lock(path: Path, out: Path) -> BinaryIO:
@@ -82,12 +82,6 @@ def _lock(path: Path, out: Path) -> BinaryIO:
         lock.close()
         raise TandemError(f"{out}: another `tandem prepare` is writing it; wait for it or give another --out")
     return lock
-
-
-def _flush(directory: Path) -> None:
-    """Bring all of a tree to the disk, so that a power cut after the rename cannot leave empty files."""
-    for path in (*directory.rglob("*"), directory):
-        fsync_path(path)
 
 
 def _replace(place: Path, built: Path, old: Path) -> None:

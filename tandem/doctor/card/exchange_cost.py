@@ -8,10 +8,11 @@ from tandem.cards import GIGA
 from tandem.cluster.exchange.choose_strategy import Link, StepCosts
 from tandem.cluster.exchange.gradient_reducer import bucket_shares
 from tandem.cluster.exchange.strategy import may_keep_state, values_in
-from tandem.cluster.exchange.traffic import BASELINE, FLOAT32_BYTES, ring_bytes
+from tandem.cluster.exchange.traffic import BASELINE, ring_bytes
 from tandem.config import Config
 from tandem.doctor.card.prediction import Machines
 from tandem.doctor.predict import MBIT, PlannedRun, Prediction, payloads, predictions
+from tandem.model.memory_estimate import FLOAT32
 from tandem.training.startup.exchange_plan import BACKWARD_SHARE, gradient_shapes
 
 # Shares of a rate: what TCP leaves of a link's for data in frames of 1,500 bytes, and what NCCL reaches of the links
@@ -64,7 +65,7 @@ def predict_exchange(
     shapes = gradient_shapes(config, vocab_size)
     peer, link = PEER_SHARE * machines.card.peer_gb * GIGA, LINK_SHARE * machines.link_mbit * MBIT
     slowest = link if machines.hosts > 1 else peer
-    gradient = values_in(shapes) * FLOAT32_BYTES
+    gradient = values_in(shapes) * FLOAT32
     inside = ring_bytes(gradient, machines.cards) / peer
     sums = {kind: inside + ring_bytes(size, machines.hosts) / link for kind, size in payloads(config, shapes).items()}
     # A plain all-reduce is one ring of all processes, as fast as its slowest link.

@@ -160,16 +160,9 @@ def _figures(check: CheckResult) -> Iterator[str]:
     yield f"### {check.name[0].upper()}{check.name[1:]}"
     yield ""
     for name, value in first.figures.items():
-        label, texts = row(name, _plain(value))
+        label, texts = row(name, value)
         yield f"- {label}: {'; '.join(texts)}"
     yield from (f"- {_cell(text)}" for text in others)
-
-
-def _plain(value: Any) -> Any:
-    """Lists of words inside a mapping as one text each."""
-    if not isinstance(value, dict):
-        return value
-    return {name: ", ".join(entry) or "none" if isinstance(entry, list) else entry for name, entry in value.items()}
 
 
 def _cell(text: str) -> str:

@@ -24,22 +24,25 @@ _MOST_NAMED = 5
 
 def read_run(path: Path) -> RunRecord:
     """Read the run in a file or directory, whatever program wrote it."""
-    recogniser = Recogniser(known_formats())
+    formats, left_out = known_formats()
+    recogniser = Recogniser(formats, left_out)
     if not path.exists():
         raise TandemError(f"{path}: there is no such file or directory; {recogniser.readable}")
     try:
-        if path.is_dir():
-            return _read_tandem(path) if _is_tandem_run(path) else _read_directory(path, recogniser)
-        if (run := run_of_file(path)) is not None:
-            return _read_tandem(run)
-        return recogniser.format_of(path).read(path)
+        record = _read(path, recogniser)
     except OSError as error:
         raise TandemError(f"{error.filename or path} cannot be read: {error.strerror}") from error
+    return replace(record, problems=(*record.problems, *left_out))
 
 
-def _is_tandem_run(directory: Path) -> bool:
-    run = RunPaths(directory)
-    return run.run_file.is_file() or bool(journal_files(run.journals))
+def _read(path: Path, recogniser: Recogniser) -> RunRecord:
+    if path.is_dir():
+        paths = RunPaths(path)
+        is_tandem_run = paths.run_file.is_file() or bool(journal_files(paths.journals))
+        return _read_tandem(path) if is_tandem_run else _read_directory(path, recogniser)
+    if (run := run_of_file(path)) is not None:
+        return _read_tandem(run)
+    return recogniser.format_of(path).read(path)
 
 
 def _read_tandem(directory: Path) -> RunRecord:

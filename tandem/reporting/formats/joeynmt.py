@@ -12,7 +12,7 @@ from pathlib import Path
 from tandem.reporting.formats.log_format import Candidate, LogFormat
 from tandem.reporting.formats.shared import known_schedules
 from tandem.reporting.formats.shared.log_contents import LineFacts, LogContents, same_unit
-from tandem.reporting.formats.shared.log_lines import NUMBER, lines_of, log_of, moment, number
+from tandem.reporting.formats.shared.log_lines import NUMBER, append_number, lines_of, log_of, moment, number
 from tandem.reporting.formats.shared.log_timing import sessions_by_breaks, stretches_between
 from tandem.reporting.formats.shared.program_settings import GRADIENT_BYTES, Settings, texts_in
 from tandem.reporting.formats.shared.split_runs import longest_run, step_marks
@@ -55,14 +55,10 @@ class _Contents(LogContents):
         if trained := _TRAINED.search(line):
             self.end.go_on()
             self.step = float(trained[1])
-            rate, when = _RATE.search(line), moment(line)
-            for points, value in (
-                (self.train_loss, number(trained[2])),
-                (self.learning_rate, number(rate[1]) if rate else None),
-                (self.moments, when),
-            ):
-                if value is not None:
-                    points.append((self.step, value))
+            append_number(self.train_loss, self.step, trained)
+            append_number(self.learning_rate, self.step, _RATE.search(line))
+            if (when := moment(line)) is not None:
+                self.moments.append((self.step, when))
         elif (result := _RESULT.search(line)) and (result[1] or self.step is not None) and not self.end.finished:
             step = float(result[1] or self.step or 0.0)
             self.evaluations.setdefault(step, {}).update(_pairs(line[result.end() :]))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
 from importlib.metadata import entry_points
 from pathlib import Path
 
+from tandem.errors import TandemError
 from tandem.registry import FORMATS
 from tandem.reporting.run_record import RunRecord
 
@@ -47,6 +49,10 @@ class LogFormat:
     group: Callable[[Sequence[Path], Path], Iterator[Candidate]] | None = None
     """Puts files below a directory together that are one run; each is one by itself without it."""
 
+    def __post_init__(self) -> None:
+        for pattern in self.lines.values():
+            re.compile(pattern)  # a fault in it is this format's, and not of whoever searches for all formats
+
     def candidates(self, files: Sequence[Path], top: Path) -> Iterator[Candidate]:
         """The runs in files of this format below a directory."""
         if self.group is not None:
@@ -55,7 +61,20 @@ class LogFormat:
 
 
 @cache
-def known_formats() -> list[LogFormat]:
-    """All formats: those of installed packages first, so that they can replace one that comes with Tandem."""
-    places = (entry.value for entry in entry_points(group=ENTRY_POINTS))
-    return [FORMATS.get(name) for name in (*places, *FORMATS.names)]
+def known_formats() -> tuple[list[LogFormat], list[str]]:
+    """All formats, those of installed packages first, so that they can replace one that comes with Tandem.
+
+    One of a package that is broken must not keep others from being read: it is left out, with a sentence that says so.
+    """
+    found: list[LogFormat] = []
+    left_out: list[str] = []
+    for entry in entry_points(group=ENTRY_POINTS):
+        try:
+            known = FORMATS.get(entry.value)
+            if not isinstance(known, LogFormat):
+                raise TandemError(f"{entry.value}: a {type(known).__name__}, not a LogFormat; name one")
+            found.append(known)
+        except TandemError as error:
+            package = "" if entry.dist is None else f" of the package {entry.dist.name}"
+            left_out.append(f"the log format {entry.name}{package} was left out ({error})")
+    return [*found, *(FORMATS.get(name) for name in FORMATS.names)], left_out

@@ -10,7 +10,7 @@ from statistics import median
 from tandem.reporting.formats.log_format import LogFormat
 from tandem.reporting.formats.shared import known_schedules
 from tandem.reporting.formats.shared.log_contents import LONGEST_QUOTE, LogContents, same_unit
-from tandem.reporting.formats.shared.log_lines import NUMBER, count, log_of, moment, number
+from tandem.reporting.formats.shared.log_lines import NUMBER, append_number, count, log_of, moment, number
 from tandem.reporting.formats.shared.log_timing import Points, ProgramStart, Stretch
 from tandem.reporting.formats.shared.program_settings import GRADIENT_BYTES, texts_of_files
 from tandem.reporting.formats.shared.split_runs import longest_run, step_marks
@@ -91,12 +91,11 @@ class _Contents(LogContents):
 
     def _look_at_progress(self, step: float, rest: str) -> None:
         self.fault = None
-        cost, rate, time = _COST.search(rest), _number_in(_RATE, rest), _number_in(_TIME, rest)
+        cost, time = _COST.search(rest), _number_in(_TIME, rest)
         if cost and (value := number(cost[1])) is not None:
             self.train_loss.append((step, value))
             self.labelled = self.labelled or cost[2] is not None
-        if rate is not None:
-            self.learning_rate.append((step, rate))
+        append_number(self.learning_rate, step, _RATE.search(rest))
         if time is not None and self.previous is not None and step > self.previous:
             self.stretches.append(Stretch(self.previous, step, time / (step - self.previous)))
         self.previous = step

@@ -15,13 +15,7 @@ from tandem.reporting.formats.log_format import Candidate, LogFormat
 from tandem.reporting.formats.shared.log_contents import LogContents
 from tandem.reporting.formats.shared.log_lines import number, raw_lines_of
 from tandem.reporting.formats.shared.log_timing import Points
-from tandem.reporting.formats.shared.metric_names import (
-    Named,
-    meaning_of,
-    speaks_of_evaluation,
-    without_side,
-    words_of,
-)
+from tandem.reporting.formats.shared.metric_names import Named, meaning_of, speaks_of_evaluation, without_side, words_of
 from tandem.reporting.formats.shared.named_series import Series, completed, record_of
 from tandem.reporting.formats.shared.split_runs import RunPart, longest_run
 from tandem.reporting.run_record import Axis, RunRecord

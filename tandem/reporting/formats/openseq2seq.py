@@ -11,7 +11,7 @@ from tandem.reporting.formats.log_format import LogFormat
 from tandem.reporting.formats.mpirun import LaunchTrouble
 from tandem.reporting.formats.shared import known_schedules
 from tandem.reporting.formats.shared.log_contents import LineFacts, LogContents
-from tandem.reporting.formats.shared.log_lines import NUMBER, lines_of, moment, number
+from tandem.reporting.formats.shared.log_lines import NUMBER, append_number, lines_of, moment, number
 from tandem.reporting.formats.shared.log_timing import Points, ProgramStart, Stretch, usual_spacing
 from tandem.reporting.formats.shared.program_settings import GRADIENT_BYTES, Settings, texts_of_files
 from tandem.reporting.formats.shared.split_runs import others_left_out
@@ -102,8 +102,8 @@ class _Attempt(LogContents):
         self._look_for_settings(line)
         self._look_for_training(line)
         if self.step:
-            _append_number(self.eval_loss, self.step, _EVAL_LOSS.search(line))
-            _append_number(self.bleu, self.step, _BLEU.search(line))
+            append_number(self.eval_loss, self.step, _EVAL_LOSS.search(line))
+            append_number(self.bleu, self.step, _BLEU.search(line))
         self.facts.look_at(line)
         self.trouble.look_at(line)
         self.end.look_at(line, last_words="*** Finished training")
@@ -131,7 +131,7 @@ class _Attempt(LogContents):
             return
         if self.loss_due and (found := _TRAIN_LOSS.search(line)):
             self.loss_due = False
-            _append_number(self.train_loss, self.step, found)
+            append_number(self.train_loss, self.step, found)
         if self.time_due and (found := _STEP_TIME.search(line)):
             self.time_due = False
             seconds = sum(float(part) * unit for part, unit in zip(found.groups(), _SECONDS_OF, strict=True))
@@ -139,11 +139,6 @@ class _Attempt(LogContents):
                 start.first_time = seconds
             else:
                 self.times.append((self.step, seconds))
-
-
-def _append_number(points: Points, step: float, found: re.Match[str] | None) -> None:
-    if found is not None and (value := number(found[1])) is not None:
-        points.append((step, value))
 
 
 def read_openseq2seq(path: Path) -> RunRecord:

@@ -27,7 +27,7 @@ _ENOUGH = 50
 class Recogniser:
     """Recognises which of the known formats a file has."""
 
-    def __init__(self, formats: Sequence[LogFormat]) -> None:
+    def __init__(self, formats: Sequence[LogFormat], left_out: Sequence[str] = ()) -> None:
         self.formats = formats
         self._lines = [
             (literal, re.compile(pattern), place)
@@ -35,7 +35,7 @@ class Recogniser:
             for literal, pattern in known.lines.items()
         ]
         *titles, last = ("a Tandem run", *(known.title for known in formats if not known.is_launcher))
-        self.readable = f"tandem report reads {', '.join(titles)}, and {last}"
+        self.readable = "; ".join([f"tandem report reads {', '.join(titles)}, and {last}", *left_out])
 
     def format_of(self, path: Path) -> LogFormat:
         """The format of a file; an error that says what can be read if it has none."""

@@ -12,11 +12,12 @@ from typing import TypeVar
 import numpy as np
 from psutil import pid_exists
 
-from tandem.cluster.exchange.traffic import BASELINE, FLOAT32_BYTES
+from tandem.cluster.exchange.traffic import BASELINE
 from tandem.config import Config, ExchangeConfig
 from tandem.corpus.prepared import read_facts
 from tandem.errors import TandemError
 from tandem.layout import MODEL_FILE, OPTIMIZER_FILE, STATE_FILE, RunPaths, checkpoint_directories, journal_files
+from tandem.model.memory_estimate import FLOAT32
 from tandem.monitor.network_interfaces import host_name
 from tandem.monitor.records import WORKED_IN_PARTS, Evaluated, Planned, Progressed, Started, Surveyed
 from tandem.reporting.formats.tandem_journals import GPU_COLUMNS, HOST_COLUMNS, RankHistory, Rows, read_history
@@ -70,7 +71,7 @@ def read_tandem_run(directory: Path) -> RunRecord:
         failure=failure,
         not_finite=failure is not None and "not finite" in failure,
         sessions=tuple(history.sessions),
-        max_steps=_max_steps(start, config),
+        max_steps=float(start.max_steps) if start else float(config.train.max_steps) if config else None,
         train_loss=_curve(progress, "train_loss"),
         eval_loss=_curve(history.evaluations, "eval_loss"),
         bleu=_curve(history.evaluations, "bleu"),
@@ -172,12 +173,6 @@ def _state(history: RankHistory, now: float) -> tuple[State, str | None]:
     return ("finished" if last.reason == "finished" else "stopped"), None
 
 
-def _max_steps(start: Started | None, config: Config | None) -> float | None:
-    if start is not None:
-        return float(start.max_steps)
-    return None if config is None else float(config.train.max_steps)
-
-
 def _curve(records: Sequence[Progressed] | Sequence[Evaluated], field: str) -> Curve:
     """In order of steps, also where the record of a resume is lost."""
     return Curve.of((record.step, getattr(record, field)) for record in records)
@@ -232,7 +227,7 @@ def _team(start: Started | None, histories: Sequence[RankHistory], settings: Exc
 def _bytes_per_value(plan: Planned | None, settings: ExchangeConfig) -> float | None:
     """Bytes in which a value crosses the network; None where the strategy does not say, or is not to be had here."""
     if plan is None:
-        return FLOAT32_BYTES
+        return FLOAT32
     if plan.bytes_per_value is not None:
         return plan.bytes_per_value
     # Older versions did not write it down.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tandem.reporting.judge.learning_verdicts import Learning, judge_learning
+from tandem.reporting.judge.learning_verdicts import Learning
 from tandem.reporting.judge.network_share import NetworkFacts, judge_network
 from tandem.reporting.judge.step_times import StepFacts, summarise_steps
 from tandem.reporting.run_record import RunRecord
@@ -27,6 +27,4 @@ class RunFindings:
 
 
 def judge_run(run: RunRecord, price_per_hour: float | None = None) -> RunFindings:
-    return RunFindings(
-        judge_learning(run), judge_network(run), summarise_steps(run), price_per_hour, run.team.hosts or 1
-    )
+    return RunFindings(Learning(run), judge_network(run), summarise_steps(run), price_per_hour, run.team.hosts or 1)

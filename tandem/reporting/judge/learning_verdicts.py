@@ -8,16 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tandem.reporting.answers import Confidence, Judgement
-from tandem.reporting.judge.trend import (
-    NEXT_DOUBLING,
-    Slope,
-    Turn,
-    level_around,
-    level_at_end,
-    noise,
-    recent_slope,
-    turn,
-)
+from tandem.reporting.judge.trend import NEXT_DOUBLING, Slope, level_around, level_at_end, noise, recent_slope, turn
 from tandem.reporting.run_record import Curve, RunRecord
 
 # Twice the steps cost twice the money: a gain below this to be expected of it is none. In nats, three per cent of
@@ -57,45 +48,12 @@ class Forecast:
     high: float
 
 
-@dataclass(frozen=True)
 class Learning:
-    """Verdicts on a run's learning, with the slopes, the turn and the forecasts behind them."""
-
-    trained: Judgement
-    """`improving`, `converged`, `diverged`, `degenerate` or `too_short`."""
-    overfitting: Judgement
-    """`yes`, `no`, `mixed` or `unknown`."""
-    loss_slope: Slope | None
-    bleu_slope: Slope | None
-    loss_turn: Turn | None
-    bleu_since_turn: float | None
-    """How BLEU has changed since the evaluation loss was at its best."""
-    loss_forecast: Forecast | None
-    bleu_forecast: Forecast | None
-
-
-def judge_learning(run: RunRecord) -> Learning:
-    """Judge what a run has learnt by its curves."""
-    curves = _Curves(run)
-    trained = curves.trained()
-    going_on = trained.verdict in ("improving", "converged")
-    return Learning(
-        trained=trained,
-        overfitting=curves.overfitting(trained),
-        loss_slope=curves.loss_slope,
-        bleu_slope=curves.bleu_slope,
-        loss_turn=curves.loss_turn,
-        bleu_since_turn=curves.bleu_since_turn,
-        loss_forecast=_forecast(curves.loss, curves.loss_slope, better=-1.0) if going_on else None,
-        bleu_forecast=_forecast(curves.bleu, curves.bleu_slope, better=1.0) if going_on else None,
-    )
-
-
-class _Curves:
-    """The finite values of a run's curves, the evaluation loss in nats per token, with their slopes and turns."""
+    """Verdicts on what a run has learnt, with the curves, slopes, turn and forecasts behind them."""
 
     def __init__(self, run: RunRecord) -> None:
         self.run = run
+        # The evaluation loss in nats per token.
         self.loss = run.eval_loss.finite.scaled(1 / run.tokens_per_loss_value)
         self.bleu, self.train = run.bleu.finite, run.train_loss.finite
         self.loss_turn = turn(self.loss, lower_is_better=True) if len(self.loss) else None
@@ -105,10 +63,18 @@ class _Curves:
         self.loss_slope, self.bleu_slope = recent_slope(self.loss, since), recent_slope(self.bleu)
         self.evaluations = max(len(self.loss), len(self.bleu))
         self.bleu_since_turn = None
+        """How BLEU has changed since the evaluation loss was at its best."""
         if self.loss_turn is not None and len(self.bleu):
             self.bleu_since_turn = level_at_end(self.bleu) - level_around(self.bleu, self.loss_turn.best_at)
+        self.trained = self._trained()
+        """`improving`, `converged`, `diverged`, `degenerate` or `too_short`."""
+        self.overfitting = self._overfitting()
+        """`yes`, `no`, `mixed` or `unknown`."""
+        going_on = self.trained.verdict in ("improving", "converged")
+        self.loss_forecast = _forecast(self.loss, self.loss_slope, better=-1.0) if going_on else None
+        self.bleu_forecast = _forecast(self.bleu, self.bleu_slope, better=1.0) if going_on else None
 
-    def trained(self) -> Judgement:
+    def _trained(self) -> Judgement:
         if because := self._divergence():
             return Judgement("diverged", "high", because)
         few = self.evaluations < FEWEST_EVALUATIONS and len(self.train) < FEWEST_TRAINING_POINTS
@@ -126,13 +92,13 @@ class _Curves:
             return Judgement("improving", "low", begun)
         return self._of_few_evaluations() or self._improving_or_converged()
 
-    def overfitting(self, trained: Judgement) -> Judgement:
+    def _overfitting(self) -> Judgement:
         loss_turn, bleu_since = self.loss_turn, self.bleu_since_turn
         if loss_turn is None:
             return Judgement("unknown", "none", "there is no evaluation loss")
         if len(self.loss) < FEWEST_EVALUATIONS_AT_ALL:
             return Judgement("unknown", "none", "there are too few evaluations")
-        if trained.verdict == "degenerate":
+        if self.trained.verdict == "degenerate":
             return Judgement("unknown", "none", "the evaluation loss says nothing of this model")
         translates = bool(len(self.bleu)) and self.bleu.values.max() >= NO_TRANSLATION_BLEU
         bleu_turn = turn(self.bleu, lower_is_better=False) if translates else None

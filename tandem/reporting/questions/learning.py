@@ -9,7 +9,7 @@ import numpy as np
 
 from tandem.reporting.answers import Evidence, Judgement, Reply
 from tandem.reporting.judge.findings import RunFindings
-from tandem.reporting.questions.run_duration import working_seconds
+from tandem.reporting.questions.run_and_step_time import working_seconds
 from tandem.reporting.run_record import FloatArray, RunRecord
 from tandem.units import duration
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator
 
-from tandem.reporting.answers import Answer, Report
+from tandem.reporting.answers import Report
 from tandem.reporting.render.wording import CONFIDENCE, run_name, short_name, state, verdict
 
 WIDEST = 100
@@ -31,14 +31,10 @@ def _parts(report: Report) -> Iterator[tuple[str, str]]:
         yield from (("  ", problem) for problem in report.problems)
         yield "", ""
     for number, answer in enumerate(report.questions, 1):
-        yield "", f"{number:2}  {_heading(answer)}"
+        # A verdict such as `unknown` says already what no confidence would.
+        certainty = "" if answer.confidence == "none" else f" ({CONFIDENCE[answer.confidence]})"
+        yield "", f"{number:2}  {short_name(answer)}: {verdict(answer)}{certainty}"
         yield INDENT, answer.answer
-
-
-def _heading(answer: Answer) -> str:
-    # A verdict such as `unknown` says already what no confidence would.
-    certainty = "" if answer.confidence == "none" else f" ({CONFIDENCE[answer.confidence]})"
-    return f"{short_name(answer)}: {verdict(answer)}{certainty}"
 
 
 def _wrapped(part: tuple[str, str], columns: int) -> list[str]:

@@ -6,7 +6,6 @@ So only the first host needs the run's directory; the others keep their journals
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Mapping
 
 import torch
@@ -26,9 +25,8 @@ def broadcast_state(world: World, state: TrainState) -> None:
         part: {name: [str(tensor.dtype).removeprefix("torch."), list(tensor.shape)] for name, tensor in named.items()}
         for part, named in tensors.items()
     }
-    message = json.dumps({"numbers": state.numbers(), "tensors": described}).encode()
-    first = json.loads(world.broadcast_bytes(message))
-    if not world.any_rank(world.broadcast_bytes(digest := _digest(tensors)) != digest):
+    first = world.broadcast({"numbers": state.numbers(), "tensors": described})
+    if len(set(world.gather(_digest(tensors)))) == 1:
         # Before the first step every process has drawn the same weights from the seed, on the same kind of machine.
         return
     received: dict[str, dict[str, Tensor]] = {}
@@ -44,9 +42,9 @@ def broadcast_state(world: World, state: TrainState) -> None:
         state.restore(received, first["numbers"])
 
 
-def _digest(tensors: Mapping[str, Mapping[str, Tensor]]) -> bytes:
+def _digest(tensors: Mapping[str, Mapping[str, Tensor]]) -> str:
     digest = hashlib.sha256()
     for named in tensors.values():
         for name, tensor in named.items():
             digest.update(name.encode() + tensor.detach().cpu().numpy().tobytes())
-    return digest.digest()
+    return digest.hexdigest()

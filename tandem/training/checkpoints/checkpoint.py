@@ -7,7 +7,6 @@ step-00004000/state.json             step, progress, versions, and the sizes and
 
 from __future__ import annotations
 
-import hashlib
 import json
 import shutil
 from collections.abc import Mapping
@@ -23,7 +22,7 @@ from torch import Tensor
 import tandem
 from tandem.errors import TandemError
 from tandem.layout import MODEL_FILE, STATE_FILE, checkpoint_directories, checkpoint_step
-from tandem.storage import fsync_path
+from tandem.storage import fsync_path, fsync_tree, sha256_of
 from tandem.training.train_state import TrainState
 
 FORMAT = 1
@@ -86,13 +85,12 @@ def write(directory: Path, files: Mapping[str, Mapping[str, Tensor]], facts: Map
             # safetensors writes for the owner alone; whoever may read the run may read its weights.
             (temporary / name).chmod(0o644)
         written = {
-            name: {"bytes": (temporary / name).stat().st_size, "sha256": _digest(temporary / name)} for name in files
+            name: {"bytes": (temporary / name).stat().st_size, "sha256": sha256_of(temporary / name)} for name in files
         }
         versions = {"tandem": tandem.__version__, "torch": torch.__version__}
         state = {"format": FORMAT, "versions": versions, **facts, "files": written}
         (temporary / STATE_FILE).write_text(json.dumps(state, indent=2) + "\n")
-        for path in (*temporary.iterdir(), temporary):
-            fsync_path(path)
+        fsync_tree(temporary)
         remove(directory)
         temporary.rename(directory)
         fsync_path(directory.parent)
@@ -115,7 +113,7 @@ def read(directory: Path) -> Checkpoint:
                 f"use tandem {state['versions']['tandem']}"
             )
         for name, facts in state["files"].items():
-            if _digest(directory / name) != facts["sha256"]:
+            if sha256_of(directory / name) != facts["sha256"]:
                 raise DamagedCheckpointError(f"{directory / name}: damaged, its contents are not what was saved")
         checkpoint = Checkpoint(directory, state)
         if checkpoint_step(directory) not in (None, checkpoint.step):
@@ -147,8 +145,3 @@ def remove_leftovers(parent: Path) -> None:
     """Remove what a killed process was writing or removing."""
     for leftover in (*parent.glob(f"{HIDDEN}step-*.writing"), *parent.glob(f"{HIDDEN}step-*.removing")):
         shutil.rmtree(leftover)
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -43,7 +43,7 @@ def resolve_auto_settings(
     if "auto" not in (config.train.precision, config.batch.tokens, config.model.compile):
         return config
     mine = world.together(lambda: _read_choices(run) if world.is_leader and run is not None else {})
-    before: Choices = json.loads(world.broadcast_bytes(json.dumps(mine).encode()))
+    before: Choices = world.broadcast(mine)
     chosen: Choices = {}
     if config.train.precision == "auto":
         chosen["precision"] = before.get("precision") or common_precision(world)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import asdict
+from typing import Any
 
 import torch
 
 from tandem.cluster.exchange.choose_strategy import StepCosts, StrategyChoice, asked_plan, choose
 from tandem.cluster.exchange.gradient_reducer import bucket_shares
 from tandem.cluster.exchange.link_probe import SumCosts, measure_sums
-from tandem.cluster.exchange.strategy import ExchangePlan, Shapes, known_strategies, may_keep_state, values_in
+from tandem.cluster.exchange.strategy import ExchangePlan, Shapes, may_keep_state, usable_strategies, values_in
 from tandem.cluster.world import World
 from tandem.config import Config
 from tandem.layout import RunPaths
@@ -33,13 +34,12 @@ def plan_exchange(config: Config, world: World, state: TrainState, batches: Batc
     asked = asked_plan(config.exchange, hosts)
     if asked is not None:
         return StrategyChoice(asked, str(asked) if hosts > 1 else "nothing crosses a network", {})
-    begun = json.loads(world.broadcast_bytes(_begun(run)))
+    begun = world.broadcast(world.together(lambda: _begun(run) if world.is_leader else {}))
     if begun.get("hosts") == hosts and begun.get("remembers") == keeps_state:
         plan = ExchangePlan(begun["kind"], begun["local_steps"])
         return StrategyChoice(plan, f"{plan}, as the run has begun", {})
     shapes = list(state.flat.shapes.values())
-    weighed = [each for each in known_strategies() if each.auto_order is not None]
-    weighed = [each for each in weighed if keeps_state or not each.keeps_state]
+    weighed = [each for each in usable_strategies(config) if each.auto_order is not None]
     sums = measure_sums(world, shapes, config.exchange, weighed, SECONDS_A_SUM)
     calibration = calibrate(config, world, batches, state.model.vocab_size, CALIBRATION_SECONDS)
     choice = choose(step_costs(config, world.size, calibration, shapes, sums))
@@ -70,6 +70,6 @@ def gradient_shapes(config: Config, vocab_size: int) -> Shapes:
     return [model.get_parameter(name).shape for name in model.parameter_order()]
 
 
-def _begun(run: RunPaths) -> bytes:
-    """The plan that an earlier session has kept, on the host that has the run."""
-    return run.exchange_file.read_bytes() if run.exchange_file.is_file() else b"{}"
+def _begun(run: RunPaths) -> dict[str, Any]:
+    """The plan that an earlier session has kept."""
+    return dict(json.loads(run.exchange_file.read_bytes())) if run.exchange_file.is_file() else {}

@@ -183,3 +183,11 @@ def test_ddp_cuts_gradients_up_as_foreseen() -> None:
 )
 def test_the_reason_names_the_rate_and_the_slow_down(rate: float, compute_seconds: float, reason: str) -> None:
     assert choose(ExchangeConfig(), seen(rate, compute_seconds)).reason == reason
+
+
+def test_a_strategy_may_have_several_names() -> None:
+    place = "tandem.cluster.exchange.strategies.int4:STRATEGY"
+    assert [find_strategy(kind).name for kind in ("int4", place, "int4")] == ["int4", place, "int4"]
+    int4 = find_strategy("int4")
+    find_strategy(place)
+    assert int4.plan(ExchangeConfig()).kind == "int4"

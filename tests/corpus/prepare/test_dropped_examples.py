@@ -25,7 +25,7 @@ def judged(rules: CleaningRules, pairs: Pairs, stem: str = "train") -> JudgedFil
 
 def only_example(source: RawLine, target: RawLine, settings: CorpusConfig | None = None) -> tuple[str, DroppedExample]:
     rules = CleaningRules(settings or CorpusConfig(max_words=5), ("en", "de"))
-    examples = explain(rules.names, [judged(rules, [(b"good", b"gut"), (source, target)])], 3)
+    examples = explain(rules, [judged(rules, [(b"good", b"gut"), (source, target)])], 3)
     ((name, (example,)),) = ((name, found) for name, found in examples.items() if found)
     assert example.line == 2
     return name, example
@@ -80,8 +80,8 @@ def test_examples_are_spread_over_all_files_and_stay_the_same() -> None:
         judged(rules, [(b"a", b"b")] * 10, "none"),
         judged(rules, [(b"c", b"c"), (b"", b"x")] * 50, "two"),
     ]
-    examples = explain(rules.names, parts, 4)
-    assert examples == explain(rules.names, parts, 4)
+    examples = explain(rules, parts, 4)
+    assert examples == explain(rules, parts, 4)
     assert [(e.source_file, e.line) for e in examples["empty_side"]] == [
         ("one.en", 25),
         ("one.en", 75),
@@ -89,9 +89,9 @@ def test_examples_are_spread_over_all_files_and_stay_the_same() -> None:
         ("two.en", 76),
     ]
     assert [e.line for e in examples["copy"]] == [13, 37, 63, 87]
-    assert len(explain(rules.names, parts, 1000)["copy"]) == 50
-    assert not any(explain(rules.names, parts, 0).values())
-    assert not any(explain(rules.names, [], 3).values())
+    assert len(explain(rules, parts, 1000)["copy"]) == 50
+    assert not any(explain(rules, parts, 0).values())
+    assert not any(explain(rules, [], 3).values())
 
 
 def test_duplicates_are_told_by_their_verdict_alone() -> None:
@@ -99,13 +99,13 @@ def test_duplicates_are_told_by_their_verdict_alone() -> None:
     part = judged(rules, [(b"a", b"b"), (b"a", b"b")])
     assert rules.duplicate is not None
     part.verdicts[1] = rules.duplicate
-    (example,) = explain(rules.names, [part], 3)["duplicate"]
+    (example,) = explain(rules, [part], 3)["duplicate"]
     assert (example.line, example.why) == (2, "an equal pair came before")
 
 
 def test_lines_fit_the_terminal_and_the_same_goes_out_as_json() -> None:
     rules = CleaningRules(CorpusConfig(max_words=4), ("en", "ja"))
-    examples = explain(rules.names, [judged(rules, [(b"one two three four five six", "長い文です。".encode() * 5)])], 2)
+    examples = explain(rules, [judged(rules, [(b"one two three four five six", "長い文です。".encode() * 5)])], 2)
     lines = list(explain_lines(examples, 30))
     start = lines.index("too many words:")
     assert lines[start + 1 : start + 5] == [

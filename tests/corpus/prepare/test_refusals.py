@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -194,8 +195,8 @@ def test_overwriting_spares_what_is_no_corpus(tmp_path: Path, refused: Refused) 
     home = tmp_path / "home"
     home.mkdir()
     (home / "thesis.tex").write_text("ten years")
-    for out in (home, home / "thesis.tex"):
-        assert refused(out=out, overwrite=True) == (
+    for out, overwrite in product((home, home / "thesis.tex"), (True, False)):
+        assert refused(out=out, overwrite=overwrite) == (
             f"{out}: not a prepared corpus, so --overwrite leaves it alone; give another --out"
         )
 
@@ -214,7 +215,7 @@ def test_a_place_taken_in_the_meantime(tmp_path: Path, train: Files, dev: Files)
         (out / "mine").write_text("precious")
 
     with pytest.raises(
-        TandemError, match=r"corpus: not finished \(.*corpus: already exists; .* goes on where it stopped"
+        TandemError, match=r"corpus: not finished \(.*corpus: not a prepared corpus.* goes on where it stopped"
     ):
         prepare(CorpusTexts([train], dev), out, SETTINGS, progress=take)
     assert tree(out) == {"mine": b"precious"}

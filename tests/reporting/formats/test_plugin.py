@@ -46,8 +46,25 @@ def test_a_format_of_another_package(tmp_path: Path, site: Path) -> None:
     assert "reads a Tandem run, a Nematode log, TensorBoard" in report(log, site).stderr.replace("\n", " ")
 
 
-def test_a_format_that_cannot_be_imported(tmp_path: Path, site: Path) -> None:
-    (site / "nematode_log.py").unlink()
-    ended = report(tmp_path, site)
+BROKEN = {
+    "import absent": "this log format cannot be imported (No module named 'absent')",
+    "FORMAT = object()": "a object, not a log format (it has no read)",
+    "from pathlib import Path\nFORMAT = Path": "not a log format (it has no read)",
+    "FORMAT = open(__file__)": "a TextIOWrapper, not a LogFormat",
+    "from tandem.reporting.formats.log_format import LogFormat\n"
+    "FORMAT = LogFormat(title='t', read=print, lines={'a': '('})": "missing ), unterminated subpattern",
+}
+
+
+@pytest.mark.parametrize("content", BROKEN)
+def test_a_broken_format_is_left_out_and_named_and_others_are_read(tmp_path: Path, site: Path, content: str) -> None:
+    (site / "nematode_log.py").write_text(content)
+    table = tmp_path / "table.csv"
+    table.write_text("step,loss\n" + "".join(f"{step},{9 - step / 10}\n" for step in range(1, 30)))
+    (problem,) = json.loads(report(table, site).stdout)["problems"]
+    assert problem.startswith("the log format nematode of the package nematode-log was left out (nematode_log:FORMAT: ")
+    assert BROKEN[content] in problem
+    table.write_text("no log at all\n")
+    ended = report(table, site)
     assert ended.returncode == 2
-    assert "nematode_log:FORMAT: this log format cannot be imported" in ended.stderr
+    assert "the log format nematode of the package nematode-log was left out" in " ".join(ended.stderr.split())

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tandem.reporting.judge.learning_verdicts import judge_learning
+from tandem.reporting.judge.learning_verdicts import Learning
 from tandem.reporting.run_record import NOTHING, Curve, RunRecord
 
 STEPS = np.arange(1, 41, dtype=np.float64) * 500
@@ -141,7 +141,7 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_verdicts(name: str) -> None:
     record, trained, overfitting = CASES[name]
-    found = judge_learning(record)
+    found = Learning(record)
     assert (found.trained.verdict, found.overfitting.verdict) == (trained, overfitting), found
 
 
@@ -149,7 +149,7 @@ def test_verdicts(name: str) -> None:
 @pytest.mark.parametrize("name", ["improving", "converged", "overfitting"])
 def test_no_verdict_hangs_on_the_noise(name: str, seed: int) -> None:
     shape = {"improving": FALLING, "converged": LEVEL, "overfitting": VALLEY}[name]
-    found = judge_learning(run(curve(shape, 0.015, seed)))
+    found = Learning(run(curve(shape, 0.015, seed)))
     assert found.trained.verdict == ("improving" if name == "improving" else "converged")
     assert found.overfitting.verdict == ("yes" if name == "overfitting" else "no")
 
@@ -157,13 +157,13 @@ def test_no_verdict_hangs_on_the_noise(name: str, seed: int) -> None:
 def test_a_forecast_holds_where_the_curve_went_on() -> None:
     """Cut off half-way, and compared with the rest."""
     whole = 2 + 4 / np.sqrt(np.arange(1, 81) * 1.0)
-    found = judge_learning(run(Curve(np.arange(1.0, 41.0), whole[:40])))
+    found = Learning(run(Curve(np.arange(1.0, 41.0), whole[:40])))
     assert found.loss_forecast is not None
     assert found.loss_forecast.low <= whole[79] <= found.loss_forecast.high
     assert found.loss_forecast.middle < whole[39]
 
 
 def test_a_curve_past_its_best_is_not_expected_to_gain() -> None:
-    found = judge_learning(run(curve(VALLEY, 0.01)))
+    found = Learning(run(curve(VALLEY, 0.01)))
     assert found.loss_forecast is not None
     assert found.loss_forecast.middle == pytest.approx(VALLEY[-1], abs=0.05)

@@ -179,7 +179,7 @@ def test_a_newer_format_is_refused_with_the_version_that_reads_it(state: TrainSt
 
 
 @pytest.mark.parametrize("overwriting", [False, True])
-@pytest.mark.parametrize("moment", ["save_file", "_digest", "fsync_path", "remove"])
+@pytest.mark.parametrize("moment", ["save_file", "sha256_of", "fsync_tree", "remove"])
 def test_a_crash_at_any_moment_of_saving_loses_nothing(
     moment: str, overwriting: bool, state: TrainState, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

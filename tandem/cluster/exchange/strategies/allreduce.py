@@ -5,9 +5,10 @@ from __future__ import annotations
 from tandem.cluster.exchange.exchange import Exchange, Exchanged, FlatVectors, Votes
 from tandem.cluster.exchange.gradient_reducer import GradientReducer
 from tandem.cluster.exchange.strategy import ExchangePlan, Strategy
-from tandem.cluster.exchange.traffic import BASELINE, FLOAT32_BYTES, SAMPLED_EVERY
+from tandem.cluster.exchange.traffic import SAMPLED_EVERY
 from tandem.cluster.world import World
 from tandem.config import Config
+from tandem.model.memory_estimate import FLOAT32
 from tandem.monitor.device_clock import now
 from tandem.monitor.step_clock import Exposure
 
@@ -53,9 +54,8 @@ class AllReduce(Exchange):
 class AllReduceStrategy(Strategy):
     """Float32 sum over all processes, hidden behind backward where possible."""
 
-    name = BASELINE
     auto_order = 0
-    bytes_per_value = FLOAT32_BYTES
+    bytes_per_value = FLOAT32
     overlaps_backward = True
 
     def make_exchange(self, plan: ExchangePlan, config: Config, vectors: FlatVectors, world: World) -> Exchange:

@@ -22,7 +22,6 @@ class BFloat16Sum(CompressedSum):
 class BFloat16Strategy(Strategy):
     """Sum between hosts in bfloat16."""
 
-    name = "bf16"
     auto_order = 1
     bytes_per_value = 2.0
     compressor = BFloat16Sum

@@ -8,7 +8,6 @@ together, because the earliest changes of separate hosts point in too different 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -25,27 +24,11 @@ from tandem.monitor.step_clock import Exposure
 MOST_LOCAL_STEPS = 128
 
 
-@dataclass(frozen=True)
-class Rounds:
-    """Which steps the hosts take together, and after which of the others they meet."""
-
-    start: int
-    """First steps, all taken together."""
-    length: int
-    last: int
-    """The last step of the run ends a round, however short."""
-
-    def start_before(self, step: int) -> int:
-        """The last step before this one after which the hosts meet."""
-        return step - 1 if step <= self.start else self.start + (step - 1 - self.start) // self.length * self.length
-
-    def end_at(self, step: int) -> bool:
-        """Whether the hosts meet after a step."""
-        return step <= self.start or (step - self.start) % self.length == 0 or step == self.last
-
-
 class LocalSteps(Exchange):
-    """Exchanges changes of the weights after every so many steps instead of gradients in each."""
+    """Exchanges changes of the weights after every `local_steps` instead of gradients in each.
+
+    The first `start_steps` are all taken together, and the last step of the run ends a round, however short.
+    """
 
     def __init__(
         self,
@@ -53,11 +36,14 @@ class LocalSteps(Exchange):
         world: World,
         settings: ExchangeConfig,
         *,
-        rounds: Rounds,
+        start_steps: int,
+        local_steps: int,
+        last_step: int,
         start_sum: VectorSum | None,
         change_sum: VectorSum | None,
     ) -> None:
-        self._world, self._settings, self._rounds = world, settings, rounds
+        self._world, self._settings = world, settings
+        self._start_steps, self._local_steps, self._last_step = start_steps, local_steps, last_step
         self._start = SumBetweenHosts(vectors, world, start_sum)
         self._weights = vectors.weights
         self._sum = change_sum
@@ -71,7 +57,7 @@ class LocalSteps(Exchange):
     def after_backward(self, step: int, mine: Votes) -> Exchanged:
         if self.shares_gradients(step):
             return self._start.after_backward(step, mine)
-        if step == self._rounds.start + 1:
+        if step == self._start_steps + 1:
             self._round_weights.copy_(self._weights)
         return Exchanged(self._start.sum_inside())
 
@@ -97,13 +83,15 @@ class LocalSteps(Exchange):
         return Exposure(ready, met, now(self._world.device))
 
     def shares_gradients(self, step: int) -> bool:
-        return step <= self._rounds.start
+        return step <= self._start_steps
 
     def last_sync_before(self, step: int) -> int:
-        return self._rounds.start_before(step)
+        start, length = self._start_steps, self._local_steps
+        return step - 1 if step <= start else start + (step - 1 - start) // length * length
 
     def in_sync_after(self, step: int) -> bool:
-        return self._rounds.end_at(step)
+        ends_round = (step - self._start_steps) % self._local_steps == 0 or step == self._last_step
+        return ends_round or self.shares_gradients(step)
 
     def pop_sent_bytes(self) -> int:
         return self._start.pop_sent_bytes() + (self._sum.pop_sent_bytes() if self._sum is not None else 0)
@@ -129,7 +117,6 @@ def _below(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 class DiLoCoStrategy(Strategy):
     """Local steps, and changes of the weights every few of them."""
 
-    name = "diloco"
     auto_order = 3
     keeps_state = True
     costs_quality = True
@@ -160,9 +147,11 @@ class DiLoCoStrategy(Strategy):
             vectors,
             world,
             config.exchange,
-            rounds=Rounds(start.steps, plan.local_steps, config.train.max_steps),
-            start_sum=sum_between_hosts(start.plan.strategy, config.exchange, vectors, world),
-            change_sum=sum_between_hosts(self.sums_like(config.exchange), config.exchange, vectors, world),
+            start_steps=start.steps,
+            local_steps=plan.local_steps,
+            last_step=config.train.max_steps,
+            start_sum=sum_between_hosts(start.plan.strategy, config.exchange, vectors.shapes, world),
+            change_sum=sum_between_hosts(self.sums_like(config.exchange), config.exchange, vectors.shapes, world),
         )
 
 

@@ -50,7 +50,6 @@ class FourBitSum(CompressedSum):
 class FourBitStrategy(Strategy):
     """Sum between hosts in four bits, with error feedback."""
 
-    name = "int4"
     auto_order = 2
     # What comes after it for `auto`, local steps, costs quality (docs/slow-networks.md): it may cost more time.
     accepted_slow_down = 1.5

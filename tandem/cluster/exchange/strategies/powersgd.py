@@ -14,9 +14,10 @@ from torch.distributed import ProcessGroup
 from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDState, powerSGD_hook
 
 from tandem.cluster.exchange.strategy import Shapes, Strategy, values_in
-from tandem.cluster.exchange.traffic import FLOAT32_BYTES, ring_bytes
+from tandem.cluster.exchange.traffic import ring_bytes
 from tandem.cluster.exchange.vector_sum import VectorSum
 from tandem.config import ExchangeConfig
+from tandem.model.memory_estimate import FLOAT32
 
 # PyTorch's PowerSGD sums its first vectors whole; two is the least it takes.
 WHOLE_SUMS = 2
@@ -91,7 +92,6 @@ class _WholeVector:
 class PowerSgdStrategy(Strategy):
     """Sum between hosts of low-rank factors."""
 
-    name = "powersgd"
     keeps_state = True
     grows_with_length = False
 
@@ -102,7 +102,7 @@ class PowerSgdStrategy(Strategy):
             # A tensor of more dimensions than two is one matrix of as many rows as its first has entries.
             factors = settings.powersgd_rank * (shape[0] + length // shape[0])
             values += min(factors, length) if len(shape) > 1 else length
-        return FLOAT32_BYTES * values
+        return FLOAT32 * values
 
     def make_sum(
         self, group: ProcessGroup, settings: ExchangeConfig, shapes: Shapes, device: torch.device

@@ -120,6 +120,7 @@ class LogContents:
         train_loss, eval_loss = Curve.of(self.train_loss), Curve.of(self.eval_loss)
         bleu, scale_note = self._scaled_bleu(Curve(eval_loss.at, eval_loss.values / self.tokens_per_loss_value))
         step_seconds, seconds = training_only(self.stretches, self.evaluated)
+        lengths = [stretch.last - stretch.first for stretch in self.stretches]
         sessions = sessions or sessions_by_breaks(self.moments) or whole_session(train_loss, eval_loss, bleu)
         return RunRecord(
             source=source,
@@ -135,14 +136,9 @@ class LogContents:
             bleu_note="; ".join(filter(None, [bleu_note, scale_note])) if len(bleu) else None,
             learning_rate=Curve.of(self.learning_rate),
             step_seconds=step_seconds,
-            steps_per_point=self._steps_per_stretch,
+            steps_per_point=(float(np.median(lengths)) or None) if lengths else None,
             seconds=seconds,
         )
-
-    @property
-    def _steps_per_stretch(self) -> float | None:
-        lengths = [stretch.last - stretch.first for stretch in self.stretches]
-        return (float(np.median(lengths)) or None) if lengths else None
 
     def _scaled_bleu(self, eval_loss: Curve) -> tuple[Curve, str]:
         """BLEU from 0 to 100 without a value that no untrained model can have, and what was done to the scale.
@@ -168,9 +164,8 @@ class LogContents:
 
 def same_unit(training: Points, evaluation: Points) -> bool:
     """Whether the two losses can be per token both, by their size late in the run."""
-    ends = [_late(Curve.of(points).finite) for points in (training, evaluation)]
-    return ends[0] is None or ends[1] is None or ends[1] <= 0 or ends[0] <= _OTHER_UNIT * ends[1]
-
-
-def _late(curve: Curve) -> float | None:
-    return float(np.median(curve.values[-max(1, round(len(curve) * _LATE_SHARE)) :])) if len(curve) else None
+    curves = [Curve.of(points).finite for points in (training, evaluation)]
+    if not all(map(len, curves)):
+        return True
+    trained, evaluated = (np.median(curve.values[-max(1, round(len(curve) * _LATE_SHARE)) :]) for curve in curves)
+    return bool(evaluated <= 0 or trained <= _OTHER_UNIT * evaluated)

@@ -68,6 +68,12 @@ def number(text: str) -> float | None:
         return None
 
 
+def append_number(points: list[tuple[float, float]], at: float, found: re.Match[str] | None) -> None:
+    """Append the number that the last group of a pattern has found, if it has found one."""
+    if found is not None and (value := number(found[found.lastindex or 0])) is not None:
+        points.append((at, value))
+
+
 def count(text: str) -> int | None:
     """A text as a whole number; None if it is none, or has more digits than any count of things."""
     digits = text.strip().replace(",", "")
