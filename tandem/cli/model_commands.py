@@ -261,13 +261,16 @@ def serve(
     open_browser: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
 ) -> None:
     """Translate for others over HTTP, with a page for people; compatible with LibreTranslate's API."""
-    from tandem.serving.requirements import check_installed
-
-    check_installed()
-    from tandem.serving.run_server import serve as serve_models
     from tandem.serving.serve_settings import ServeSettings
 
+    try:
+        from tandem.serving.run_server import serve as serve_models
+    except ModuleNotFoundError as error:
+        raise TandemError(f"{error.name} is not installed; pip install 'tandem-nmt[serve]'") from error
     asked = {
+        "host": host,
+        "port": port,
+        "open_browser": open_browser,
         "keys": keys,
         "threads": threads,
         "char_limit": char_limit,
@@ -277,4 +280,4 @@ def serve(
         "time_out": time_out,
     }
     given = {name: value for name, value in asked.items() if value is not None}
-    serve_models(models, ServeSettings(host=host, port=port, open_browser=open_browser, **given))
+    serve_models(models, ServeSettings.model_validate(given))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
@@ -47,18 +48,20 @@ class Translator:
         *,
         engine: EngineChoice = "auto",
         batch_tokens: int | None = None,
+        threads: int | None = None,
         **search: object,
     ) -> Translator:
         """Load a run's checkpoint (`best`, `last`, `averaged`, or the path of one), or an exported folder.
 
-        The search may be changed by overrides such as "search.beam=8", or in short `beam=8`.
+        The search may be changed by overrides such as "search.beam=8", or in short `beam=8`. CTranslate2 translates
+        `threads` batches at the same time, by default one for every core.
         """
         changes = [*overrides, *(f"search.{name}={value}" for name, value in search.items())]
         directory = Path(path)
         if is_export(directory):
-            return _load_export(directory, changes, engine, batch_tokens)
+            return _load_export(directory, changes, engine, batch_tokens, threads)
         if RunPaths(directory).run_file.is_file():
-            return _load_run(Run.open(directory, changes), checkpoint, engine, batch_tokens)
+            return _load_run(Run.open(directory, changes), checkpoint, engine, batch_tokens, threads)
         raise TandemError(
             f"{directory}: neither a run nor an exported model; give the --run of `tandem train`, or a folder made by "
             "`tandem export --to ctranslate2`"
@@ -112,7 +115,9 @@ def _portions(lines: Iterable[str], at_once: int) -> Iterator[list[str]]:
         yield portion
 
 
-def _load_export(folder: Path, overrides: Sequence[str], engine: EngineChoice, batch_tokens: int | None) -> Translator:
+def _load_export(
+    folder: Path, overrides: Sequence[str], engine: EngineChoice, batch_tokens: int | None, threads: int | None
+) -> Translator:
     if engine == "tandem":
         raise TandemError(f"{folder}: an exported model, which --engine tandem cannot read; name the run instead")
     facts = read_export(folder)
@@ -120,17 +125,24 @@ def _load_export(folder: Path, overrides: Sequence[str], engine: EngineChoice, b
     search = Config.load(None, [*saved, *overrides]).search
     tokenizer = Tokenizer.load(folder / TOKENIZER_FILE)
     loaded = CTranslate2Engine(
-        folder, tokenizer.pieces(), search, max_length=facts.max_length, batch_tokens=batch_tokens
+        folder,
+        tokenizer.pieces(),
+        search,
+        max_length=facts.max_length,
+        batch_tokens=batch_tokens,
+        threads=threads,
     )
     return Translator(loaded, tokenizer, (facts.source_language, facts.target_language))
 
 
-def _load_run(run: Run, checkpoint: str, engine: EngineChoice, batch_tokens: int | None) -> Translator:
+def _load_run(
+    run: Run, checkpoint: str, engine: EngineChoice, batch_tokens: int | None, threads: int | None
+) -> Translator:
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     model, tokenizer = load_model(run, choose_checkpoint(run, checkpoint), device), run.tokenizer()
     search = run.config.search
     if engine == "auto":
-        faster = device.type == "cpu" and isinstance(model, Transformer) and _has_ctranslate2()
+        faster = device.type == "cpu" and isinstance(model, Transformer) and find_spec("ctranslate2") is not None
         engine = "ctranslate2" if faster else "tandem"
     if engine == "tandem":
         return Translator(TorchEngine(model, search, batch_tokens=batch_tokens), tokenizer, run.languages())
@@ -142,13 +154,6 @@ def _load_run(run: Run, checkpoint: str, engine: EngineChoice, batch_tokens: int
             search,
             max_length=run.config.model.max_length,
             batch_tokens=batch_tokens,
+            threads=threads,
         )
     return Translator(loaded, tokenizer, run.languages())
-
-
-def _has_ctranslate2() -> bool:
-    try:
-        import ctranslate2  # noqa: F401
-    except ImportError:
-        return False
-    return True
