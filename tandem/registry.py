@@ -1,8 +1,9 @@
 """Extensions by name: the tables of what comes with Tandem, and anything importable as `module:object`.
 
-A new exchange strategy, model, schedule, view or log format is one new file and one line in its table, below. One from
-outside of the package needs no line: its setting names it, for example `schedule.kind=my_package.rates:triangle`.
-All tables are here, because settings check names without importing what they stand for.
+A new exchange strategy, model, schedule, view, log format or export format is one new file and one line in its table,
+below. One from outside of the package needs no line: its setting names it, for example
+`schedule.kind=my_package.rates:triangle`. All tables are here, because settings check names without importing what
+they stand for.
 """
 
 from __future__ import annotations
@@ -104,3 +105,14 @@ more of them as entry points of the group `tandem.formats`."""
 
 VIEWS: Registry[Any] = Registry("view", {"tensorboard": "tandem.monitor.tensorboard_view:TensorBoardView"}, "show")
 """Views of a run's records (`monitor.views`), each a class of a tandem.monitor.views.View."""
+
+EXPORTS: Registry[Any] = Registry(
+    "export format",
+    {
+        "ctranslate2": "tandem.exporting.ctranslate2_folder:FORMAT",
+        "huggingface": "tandem.exporting.huggingface_folder:FORMAT",
+        "argos": "tandem.exporting.argos_package:FORMAT",
+    },
+    "quantizations",
+)
+"""Programs that `tandem export --to` writes for, each a tandem.exporting.export_format.ExportFormat."""

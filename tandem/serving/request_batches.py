@@ -13,9 +13,9 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from tandem.serving.served_models import ServedModel
 from tandem.serving.server_metrics import ServerMetrics
 from tandem.translation.engine import Hypothesis
-from tandem.serving.served_models import ServedModel
 
 # Sentence n of a request waits as if it had come this many seconds times n later, so that a short request passes a
 # long one. A worker does more in the time, so the long one loses nothing while it is alone.

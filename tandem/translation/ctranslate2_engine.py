@@ -77,6 +77,17 @@ class CTranslate2Engine:
         )
         return [list(row[: len(source)]) for row in result.attention[0][: len(target)]]
 
+    def log_probabilities(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[float]:
+        """The log-probability of each translation given its source, EOS included, in nats."""
+        scored = self._translator.score_batch(
+            [self._named(ids) for ids in sources],
+            [self._named(ids) for ids in targets],
+            max_batch_size=self.batch_tokens,
+            batch_type="tokens",
+            max_input_length=0,
+        )
+        return [float(sum(result.log_probs)) for result in scored]
+
     def _submit(self, sources: Sequence[Sequence[int]], beam: int) -> list[Any]:
         limit = length_limit(max(map(len, sources)) + 1, self._max_length)
         patience = PATIENCE if beam > 1 else 1  # a beam of one is a greedy search, which has nothing to wait for

@@ -118,5 +118,6 @@ def _set_norm(target: Any, norm: nn.LayerNorm) -> None:
 
 
 def _array(tensor: Tensor) -> np.ndarray[Any, np.dtype[np.float32]]:
-    values: np.ndarray[Any, np.dtype[np.float32]] = tensor.detach().float().cpu().numpy()
+    # A copy: CTranslate2 quantizes in place, which must not reach the model's own memory.
+    values: np.ndarray[Any, np.dtype[np.float32]] = tensor.detach().float().cpu().numpy().copy()
     return values

@@ -1,0 +1,73 @@
+"""An export on the disk is whole or not there: made in a hidden folder beside its place, and renamed at the end."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tandem.errors import TandemError
+from tandem.storage import fsync_path, is_full, take_lock
+
+
+def check_place(out: Path, replace: bool, is_one: Callable[[Path], bool]) -> None:
+    """Refuse a place where something is, unless it is an export that may be replaced, or an empty folder."""
+    if not os.path.lexists(out) or (out.is_dir() and not any(out.iterdir())):
+        return
+    if not replace:
+        raise TandemError(f"{out}: exists already; choose another --out, or replace it with --overwrite")
+    if not is_one(out):
+        raise TandemError(f"{out}: is not an export of this kind and is not replaced; choose another --out")
+
+
+@contextmanager
+def staged(out: Path) -> Iterator[Path]:
+    """An empty folder beside the place of an export, on the same disk; removed at the end, whatever comes.
+
+    A killed process leaves it; the next export to the same place empties it first.
+    """
+    staging = out.with_name(f".{out.name}.exporting")
+    with _explained(out):
+        staging.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(staging, os.O_RDONLY)
+        try:
+            if not take_lock(descriptor):
+                raise TandemError(f"{out}: another process is exporting there; wait for it or choose another --out")
+            try:
+                _empty(staging)
+                yield staging
+            finally:
+                shutil.rmtree(staging, ignore_errors=True)
+        finally:
+            os.close(descriptor)
+
+
+def put_in_place(made: Path, out: Path) -> None:
+    """Bring a file or a folder to the disk and give it its name, in place of what has it now."""
+    with _explained(out):
+        for path in (made, *made.rglob("*")):
+            fsync_path(path)
+        if out.is_dir():
+            # A folder cannot be renamed onto another; a kill between these two lines leaves the old one hidden.
+            out.rename(made.with_name("replaced"))
+        made.rename(out)
+        fsync_path(out.parent)
+
+
+def _empty(folder: Path) -> None:
+    for path in folder.iterdir():
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+
+
+@contextmanager
+def _explained(out: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        why = "the disk is full" if is_full(error) else error.strerror or str(error)
+        raise TandemError(f"{out}: cannot be written ({why}); make room or choose another --out") from error
