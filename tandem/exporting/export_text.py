@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tandem.exporting.export_run import ExportResult
-from tandem.units import size_text
+from tandem.units import size
 
 
 def export_lines(exported: ExportResult) -> list[str]:
@@ -11,7 +11,7 @@ def export_lines(exported: ExportResult) -> list[str]:
     check = exported.check
     share = f"{check.identical} of {check.lines} translations identical to the run's ({check.share_identical:.1%})"
     lines = [
-        f"{exported.path}: step {exported.step:,} for {exported.to} in {exported.quantization}, {size_text(exported.size)}",
+        f"{exported.path}: step {exported.step:,} for {exported.to}, {exported.quantization}, {size(exported.size)}",
         f"checked with {check.program} on {check.origin}: {share}",
     ]
     if check.exported_bleu is not None and check.own_bleu is not None:
