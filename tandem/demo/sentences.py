@@ -205,20 +205,16 @@ def inversion(speaker: Speaker) -> Utterance:
 
 def identification(speaker: Speaker) -> Utterance:
     """`Das ist kein neuer Schlüssel`: where every noun is nominative, people or not."""
-    noun, determiner, negated = (
-        speaker.pick(LEXICON.nouns),
-        speaker.pick((Determiner.A, *DEFINITES)),
-        speaker.chance(0.3),
-    )
+    noun, determiner = speaker.pick(LEXICON.nouns), speaker.pick((Determiner.A, *DEFINITES))
+    negated = speaker.chance(0.3)
     plural = not negated and noun.has_plural and speaker.chance(0.3)
     kein = negated and determiner is Determiner.A and not noun.is_mass
-    determiner = (
-        Determiner.NOT_ANY
-        if kein
-        else Determiner.THE
-        if negated and determiner is Determiner.A
-        else _fitting(determiner, noun)
-    )
+    if kein:
+        determiner = Determiner.NOT_ANY
+    elif negated and determiner is Determiner.A:
+        determiner = Determiner.THE
+    else:
+        determiner = _fitting(determiner, noun)
     named = noun_phrase(noun, determiner, Case.NOMINATIVE, speaker.adjective(noun, 0.7), plural=plural)
     subject = Phrase("these" if plural else "this", "das", person=named.person)
     rest = (named._replace(position=Position.COMPLEMENT),)

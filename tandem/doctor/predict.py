@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from tandem.cluster.exchange.choose_strategy import Link, StepCosts, choose, plan_by_settings, plans_for_auto
+from tandem.cluster.exchange.choose_strategy import Link, StepCosts, asked_plan, choose, plans_for_auto
 from tandem.cluster.exchange.strategy import ExchangePlan, Shapes, Strategy, find_strategy, usable_strategies
 from tandem.cluster.exchange.traffic import BASELINE, ring_bytes
 from tandem.config import Config
@@ -81,7 +81,7 @@ class PlannedRun:
 
 def predictions(run: PlannedRun, costs: StepCosts) -> tuple[Prediction, ...]:
     """All plans that there are to choose from: those that `auto` weighs first, mildest first."""
-    chosen = plan_by_settings(costs, run.hosts)
+    chosen = asked_plan(costs.settings, run.hosts) or choose(costs).plan
     auto, plans = chosen, [chosen]
     if run.hosts > 1:
         auto = choose(costs).plan

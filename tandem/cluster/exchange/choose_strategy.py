@@ -86,13 +86,6 @@ def plans_for_auto(settings: ExchangeConfig, may_keep_state: bool) -> Iterator[E
             yield from strategy.auto_plans(settings)
 
 
-def plan_by_settings(costs: StepCosts, hosts: int) -> ExchangePlan:
-    """The plan that the settings lead to, given what steps cost."""
-    settings = costs.settings
-    asked = asked_plan(settings, hosts)
-    return choose(costs).plan if asked is None else asked
-
-
 def asked_plan(settings: ExchangeConfig, hosts: int) -> ExchangePlan | None:
     """The plan that needs no choice: that of a single host, or of the strategy that the settings name."""
     if hosts == 1:
