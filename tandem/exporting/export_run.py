@@ -79,7 +79,7 @@ def export_run(
     chosen_quantization = _quantization(form, to, quantization)
     chosen = choose_checkpoint(opened, checkpoint)
     progress("load", 0, 1)
-    trained = _trained(opened, chosen)
+    trained = trained_model(opened, chosen)
     progress("load", 1, 1)
     place = Path(out or form.default_name(trained, opened.directory.resolve().name, chosen_quantization))
     check_place(place, overwrite, form.is_one)
@@ -127,7 +127,8 @@ def _quantization(form: ExportFormat, to: str, asked: str | None) -> Quantizatio
     raise TandemError(f"--quantization {asked}: --to {to} takes {', '.join(form.quantizations)}; choose one of these")
 
 
-def _trained(run: Run, checkpoint: Checkpoint) -> TrainedModel:
+def trained_model(run: Run, checkpoint: Checkpoint) -> TrainedModel:
+    """A checkpoint of a run, loaded to be written; the error for one that is no Transformer says so."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     return TrainedModel(
         model=as_transformer(load_model(run, checkpoint, device)),

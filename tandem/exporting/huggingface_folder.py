@@ -55,7 +55,7 @@ class HuggingFaceFolder:
     quantizations: tuple[Quantization, ...] = ("float32", "float16")
     packages = ("tokenizers",)
     # Its search ranks by log-probability / length^p alone, and stops earlier than ours.
-    search_share = 0.05
+    search_share = 0.02
 
     def default_name(self, trained: TrainedModel, run: str, quantization: Quantization) -> str:
         return f"{run}-huggingface" if quantization == "float32" else f"{run}-huggingface-{quantization}"
@@ -113,6 +113,8 @@ class TransformersLoaded:
         import transformers
 
         self.program = f"transformers {transformers.__version__}"
+        transformers.utils.logging.disable_progress_bar()
+        transformers.utils.logging.set_verbosity_error()
         self._tokenizer = transformers.AutoTokenizer.from_pretrained(str(folder))
         self._model = transformers.AutoModelForSeq2SeqLM.from_pretrained(str(folder), dtype=torch.float32).eval()
 

@@ -31,6 +31,7 @@ def write_tokenizer(pieces: Sequence[str], longest: int, folder: Path) -> None:
         "tokenizer_class": "PreTrainedTokenizerFast",
         **names,
         "model_max_length": longest,
+        "model_input_names": ["input_ids", "attention_mask"],
         "clean_up_tokenization_spaces": False,
         # Or a text with the characters </s> in it would end there.
         "split_special_tokens": True,

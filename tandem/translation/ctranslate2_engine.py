@@ -7,6 +7,8 @@ a thousand sentences.
 
 from __future__ import annotations
 
+import json
+import logging
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -46,6 +48,7 @@ class CTranslate2Engine:
         self._pieces, self._numbers = pieces, {piece: number for number, piece in enumerate(pieces)}
         # A thread a batch, not several threads for one: nothing then waits at barriers inside a batch.
         self._translator = _load(folder, threads or os.cpu_count() or 1)
+        _check_vocabulary(folder, pieces)
 
     def translate(self, sources: Sequence[Sequence[int]]) -> list[list[int]]:
         return [found[0].ids if found else [] for found in self.hypotheses(sources)]
@@ -121,12 +124,23 @@ class CTranslate2Engine:
 
 def _load(folder: Path, threads: int) -> Any:
     try:
-        from ctranslate2 import Translator
+        from ctranslate2 import Translator, set_log_level
     except ImportError as error:
         raise TandemError(
             "CTranslate2 is not installed; pip install 'tandem-nmt[export]', or use --engine tandem"
         ) from error
+    set_log_level(logging.ERROR)  # it warns of float16, which a processor computes in float32
     try:
         return Translator(str(folder), device="cpu", inter_threads=threads, intra_threads=1)
     except (RuntimeError, ValueError) as error:
         raise TandemError(f"{folder}: not a CTranslate2 model, or damaged ({error}); export it again") from error
+
+
+def _check_vocabulary(folder: Path, pieces: Sequence[str]) -> None:
+    """Refuse a model whose vocabulary is not the tokenizer's: it would translate into nonsense without complaint."""
+    try:
+        known = json.loads((folder / "shared_vocabulary.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        known = None
+    if known != list(pieces):
+        raise TandemError(f"{folder}: a CTranslate2 model of another vocabulary than its tokenizer's; export it again")
