@@ -96,6 +96,8 @@ class RequestGate:
                     size += len(part)
                     if size <= self._settings.body_limit:
                         parts.append(part)
+                    else:
+                        parts.clear()
                     if not message.get("more_body", False) or size > _DRAINED_BYTES:
                         break
         except TimeoutError:
