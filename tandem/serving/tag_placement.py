@@ -129,7 +129,8 @@ class TagPlacement:
                 self._after[start - 1].append(_all_tags(child))
             else:
                 self._before[start].append(_all_tags(child))
-                if self._is_spaced(child) and self._sentence.text[child.end : child.end + 1].isspace():
+                following = self._sentence.text[child.start : child.start + 1]
+                if child.end == child.start and self._is_spaced(child) and following.isspace():
                     self._before[start].append(" ")
 
     def _is_spaced(self, mark: _Element) -> bool:
