@@ -102,7 +102,7 @@ class SentenceBatches:
             return []
 
     def _next_batch(self) -> list[_Waiting]:
-        """The sentence that has waited longest, and those of like length with it; fewer if others have nothing to do."""
+        """The sentence that has waited longest, and those of like length; fewer if other workers have nothing to do."""
         gone = [waiting for waiting in self._waiting if waiting.future.cancelled()]
         if gone:
             self._metrics.dropped.inc(len(gone))
@@ -113,7 +113,8 @@ class SentenceBatches:
         alike = [waiting for waiting in self._waiting[:LOOK_AHEAD] if waiting.model is first.model]
         alike.sort(key=lambda waiting: abs(len(waiting.ids) - len(first.ids)))
         share = -(-len(self._waiting) // self._idle)
-        longest, batch = 0, []
+        longest = 0
+        batch: list[_Waiting] = []
         for waiting in alike[:share]:
             longest = max(longest, len(waiting.ids))
             if batch and longest * (len(batch) + 1) > first.model.engine.batch_tokens:
