@@ -8,7 +8,7 @@ import { History } from "./history.js";
 import { Languages } from "./language_menu.js";
 import { Lights } from "./lights.js";
 import { Notice, Working, announce, flash } from "./notices.js";
-import { characters, translationOf } from "./sentences.js";
+import { characters, textOf, translationOf } from "./sentences.js";
 import { SourceView } from "./source_view.js";
 import { Translating } from "./translating.js";
 import { TranslationView } from "./translation_view.js";
@@ -98,8 +98,8 @@ function setText(text) {
 function count() {
   const length = characters(source.text);
   const left = limit - length;
-  const words = limit > 0 ? `${number.format(left)} characters left` : `${number.format(length)} characters`;
-  element("count").textContent = words;
+  element("count-number").textContent = number.format(limit > 0 ? left : length);
+  element("count-left").hidden = limit === 0;
   element("count").classList.toggle("over", limit > 0 && left < 0);
   element("clear").hidden = length === 0;
   document.body.dataset.length = length < 240 ? "short" : length < 1500 ? "medium" : "long";
@@ -125,10 +125,16 @@ function changedState(state, error) {
 }
 
 function rested() {
-  const translation = translationOf(translating.units);
-  history.note(source.text, translation, translating.pair);
+  keep();
   if (document.activeElement === source.field) announce("Translation ready. Control Enter goes to it.");
 }
+
+/** Puts the text into the history, if its translation is whole. */
+function keep() {
+  const complete = textOf(translating.units) === source.text && !translating.waiting;
+  if (complete) history.note(source.text, translationOf(translating.units), translating.pair);
+}
+addEventListener("pagehide", keep);
 
 // Faults: said in a sentence, tried again where that may help; what was there stays.
 
@@ -137,17 +143,20 @@ function failed(error) {
   if (error instanceof Unreachable) {
     const wait = Math.min(1000 * 2 ** failures, LONGEST_WAIT);
     failures += 1;
-    notice.show("The server does not answer. Your text is kept, and the page tries again by itself.", retry);
+    notice.show("The server does not answer. Your text is kept, and the page keeps trying.", retry);
     retryTimer = setTimeout(retry, wait);
   } else if (error instanceof Refused) {
-    if (KEY_STATUS.includes(error.status) && /\bkey\b/i.test(error.message)) askForKey();
-    notice.show(error.message, retry);
+    if (KEY_STATUS.includes(error.status) && /key/i.test(error.message)) askForKey();
+    notice.show(asSentence(error.message), retry);
     if (error.retryAfter > 0) retryTimer = setTimeout(retry, error.retryAfter * 1000);
   } else {
     notice.show(`The page made a mistake (${error}). Reload it; the text is in the history.`);
     throw error;
   }
 }
+
+/** The server's sentences begin without a capital, as clauses do that follow a program's name. */
+const asSentence = (text) => text.charAt(0).toUpperCase() + text.slice(1) + (/[.!?]$/.test(text) ? "" : ".");
 
 async function retry() {
   clearTimeout(retryTimer);
@@ -188,6 +197,7 @@ function changedPair(pair) {
 
 /** The translation becomes the text, in the other direction. */
 function swapped(pair) {
+  keep();
   source.text = translationOf(translating.units);
   history.begin();
   count();
@@ -195,6 +205,7 @@ function swapped(pair) {
 }
 
 function restored(entry) {
+  keep();
   source.text = entry.text;
   files.name = "";
   count();
@@ -204,12 +215,14 @@ function restored(entry) {
 }
 
 function opened(text) {
+  keep();
   history.begin();
   setText(text);
   announce(`${files.name} opened.`);
 }
 
 element("clear").addEventListener("click", () => {
+  keep();
   history.begin();
   files.name = "";
   setText("");

@@ -55,6 +55,8 @@ export class History {
   /** Notes a text and its translation, in place of what it was a moment ago. */
   note(text, translation, pair) {
     if (!this.kept || !text.trim() || text.length > MOST_CHARACTERS) return;
+    const last = this.entries.find((one) => one.session === this.session);
+    if (last && !related(last.text, text)) this.begin();
     const entry = { session: this.session, when: Date.now(), text, translation, ...pair };
     const others = this.entries.filter(
       (one) =>
@@ -87,8 +89,8 @@ export class History {
     );
     button.addEventListener("click", () => {
       this.dialog.close();
-      this.session = entry.session;
       this.restored(entry);
+      this.session = entry.session;
     });
     row.append(button);
     return row;
@@ -102,6 +104,9 @@ function line(name, text, language) {
   if (language) element.lang = language;
   return element;
 }
+
+/** Whether one text is likely a later state of the other: they begin or end alike. */
+const related = (one, other) => one.slice(0, 8) === other.slice(0, 8) || one.slice(-8) === other.slice(-8);
 
 const newSession = () => `${Date.now()}-${Math.random()}`;
 
