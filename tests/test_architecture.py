@@ -24,6 +24,7 @@ ROOMS = (
     ("cluster",),
     ("training",),
     ("translation",),
+    ("serving",),
     ("reporting",),
     ("doctor",),
     ("demo",),

@@ -41,7 +41,7 @@ class CTranslate2Engine:
     ) -> None:
         self.longest_source = max_length - 1  # EOS takes the last position
         self._max_length, self._search = max_length, search
-        self._batch_tokens = batch_tokens or BATCH_TOKENS
+        self.batch_tokens = batch_tokens or BATCH_TOKENS
         self._most = None if search.batch_sentences == "auto" else search.batch_sentences
         self._pieces, self._numbers = pieces, {piece: number for number, piece in enumerate(pieces)}
         # A thread a batch, not several threads for one: nothing then waits at barriers inside a batch.
@@ -52,9 +52,14 @@ class CTranslate2Engine:
 
     def hypotheses(self, sources: Sequence[Sequence[int]], count: int = 1) -> list[list[Hypothesis]]:
         """The best translations of each sentence, best first and at most `count`; none of an empty one."""
+        # The search finds more than it keeps at a time: only for still more must it be wider, and may then begin with
+        # another translation.
+        beam = self._search.beam
+        if count > (PATIENCE * beam if beam > 1 else 1):
+            beam = count
         pending: list[tuple[int, Any]] = []
-        for batch in token_batches([len(ids) for ids in sources], self._batch_tokens, self._most):
-            submitted = self._submit([sources[index] for index in batch], max(count, self._search.beam))
+        for batch in token_batches([len(ids) for ids in sources], self.batch_tokens, self._most):
+            submitted = self._submit([sources[index] for index in batch], beam)
             pending += zip(batch, submitted, strict=True)
         found: list[list[Hypothesis]] = [[] for _ in sources]
         for index, result in pending:

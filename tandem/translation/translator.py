@@ -46,16 +46,18 @@ class Translator:
         *,
         engine: EngineChoice = "auto",
         batch_tokens: int | None = None,
+        threads: int | None = None,
         **search: object,
     ) -> Translator:
         """Load a run's checkpoint (`best`, `last`, `averaged`, or the path of one), or an exported folder.
 
-        The search may be changed by overrides such as "search.beam=8", or in short `beam=8`.
+        The search may be changed by overrides such as "search.beam=8", or in short `beam=8`. CTranslate2 translates
+        `threads` batches at the same time, by default one for every core.
         """
         changes = [*overrides, *(f"search.{name}={value}" for name, value in search.items())]
         if is_export(Path(path)):
-            return _load_export(Path(path), changes, engine, batch_tokens)
-        return _load_run(Run.open(Path(path), changes), checkpoint, engine, batch_tokens)
+            return _load_export(Path(path), changes, engine, batch_tokens, threads)
+        return _load_run(Run.open(Path(path), changes), checkpoint, engine, batch_tokens, threads)
 
     def translate(self, lines: Sequence[str]) -> list[str]:
         """The translation of each line, in order; a line longer than the model knows is translated in parts."""
@@ -92,7 +94,9 @@ class Translator:
         return len(text.encode()) < longest or len(self.tokenizer.encode([text], threads=1)[0]) <= longest
 
 
-def _load_export(folder: Path, overrides: Sequence[str], engine: EngineChoice, batch_tokens: int | None) -> Translator:
+def _load_export(
+    folder: Path, overrides: Sequence[str], engine: EngineChoice, batch_tokens: int | None, threads: int | None
+) -> Translator:
     if engine == "tandem":
         raise TandemError(f"{folder}: an exported model, which --engine tandem cannot read; name the run instead")
     facts = read_export(folder)
@@ -100,12 +104,19 @@ def _load_export(folder: Path, overrides: Sequence[str], engine: EngineChoice, b
     search = Config.load(None, [*saved, *overrides]).search
     tokenizer = Tokenizer.load(folder / TOKENIZER_FILE)
     loaded = CTranslate2Engine(
-        folder, tokenizer.pieces(), search, max_length=facts.max_length, batch_tokens=batch_tokens
+        folder,
+        tokenizer.pieces(),
+        search,
+        max_length=facts.max_length,
+        batch_tokens=batch_tokens,
+        threads=threads,
     )
     return Translator(loaded, tokenizer, (facts.source_language, facts.target_language))
 
 
-def _load_run(run: Run, checkpoint: str, engine: EngineChoice, batch_tokens: int | None) -> Translator:
+def _load_run(
+    run: Run, checkpoint: str, engine: EngineChoice, batch_tokens: int | None, threads: int | None
+) -> Translator:
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     model, tokenizer = load_model(run, choose_checkpoint(run, checkpoint), device), run.tokenizer()
     search = run.config.search
@@ -122,6 +133,7 @@ def _load_run(run: Run, checkpoint: str, engine: EngineChoice, batch_tokens: int
             search,
             max_length=run.config.model.max_length,
             batch_tokens=batch_tokens,
+            threads=threads,
         )
     return Translator(loaded, tokenizer, run.languages())
 

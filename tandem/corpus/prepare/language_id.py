@@ -66,3 +66,12 @@ def _load() -> LanguageIdentifier:
             "install it with `pip install 'tandem-nmt[languages]'`, or switch identify_languages off"
         ) from None
     return LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
+
+
+def language_probabilities(text: str) -> dict[str, float] | None:
+    """How likely a text is in each language, by its code; None if the library is not installed."""
+    try:
+        model = _load()
+    except TandemError:
+        return None
+    return {str(language): float(probability) for language, probability in model.rank(text)}

@@ -1,0 +1,1 @@
+"""The HTTP server: LibreTranslate's API over CTranslate2, with batches across requests."""

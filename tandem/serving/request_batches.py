@@ -1,0 +1,144 @@
+"""Batches across requests: the sentences of all requests wait in one queue, and worker threads take them in batches.
+
+An idle worker takes what there is at once. Under load the queue fills while the workers are busy, and batches grow by
+themselves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import bisect
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from tandem.serving.server_metrics import ServerMetrics
+from tandem.translation.engine import Hypothesis
+from tandem.serving.served_models import ServedModel
+
+# Sentence n of a request waits as if it had come this many seconds times n later, so that a short request passes a
+# long one. A worker does more in the time, so the long one loses nothing while it is alone.
+SENTENCE_SECONDS = 0.05
+# Waiting sentences among which a batch of like lengths is chosen, the longest waiting first.
+LOOK_AHEAD = 1024
+# Share of a batch's time that a worker then waits for as many sentences again: clients that have just been answered
+# are about to ask again, and batches of one are slow. After a batch of one sentence it does not wait.
+PAUSE = 0.1
+
+
+@dataclass(order=True)
+class _Waiting:
+    """A sentence in the queue."""
+
+    due: float
+    number: int
+    model: ServedModel = field(compare=False)
+    ids: list[int] = field(compare=False)
+    count: int = field(compare=False)
+    future: asyncio.Future[list[Hypothesis]] = field(compare=False)
+
+
+class SentenceBatches:
+    """The queue of sentences and the threads that translate them."""
+
+    def __init__(self, threads: int, metrics: ServerMetrics) -> None:
+        self._metrics = metrics
+        self._condition = threading.Condition()
+        self._waiting: list[_Waiting] = []
+        self._number = 0
+        self._idle, self._closed = 0, False
+        self._threads = [
+            threading.Thread(target=self._work, name=f"translate-{number}", daemon=True) for number in range(threads)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def submit(
+        self, model: ServedModel, sources: Sequence[list[int]], count: int = 1
+    ) -> list[asyncio.Future[list[Hypothesis]]]:
+        """Put the sentences of a request into the queue; cancelling a future takes its sentence out again."""
+        loop, now = asyncio.get_running_loop(), time.monotonic()
+        futures: list[asyncio.Future[list[Hypothesis]]] = [loop.create_future() for _ in sources]
+        with self._condition:
+            if self._closed:
+                raise RuntimeError("the server is stopping")
+            for place, (ids, future) in enumerate(zip(sources, futures, strict=True)):
+                self._number += 1
+                due = now + place * SENTENCE_SECONDS
+                bisect.insort(self._waiting, _Waiting(due, self._number, model, ids, count, future))
+            self._metrics.queue.set(len(self._waiting))
+            self._condition.notify(len(futures))
+        return futures
+
+    def close(self) -> None:
+        """End the threads; what they are at is finished, what waits is not begun."""
+        with self._condition:
+            self._closed = True
+            self._condition.notify_all()
+        for thread in self._threads:
+            thread.join()
+
+    def _work(self) -> None:
+        size, seconds = 1, 0.0
+        while batch := self._take(size, PAUSE * seconds if size > 1 else 0.0):
+            begun = time.monotonic()
+            self._translate(batch)
+            size, seconds = len(batch), time.monotonic() - begun
+
+    def _take(self, wanted: int, pause: float) -> list[_Waiting]:
+        """The next batch, once there are as many sentences as wanted or the pause is over; none at the end."""
+        with self._condition:
+            self._idle += 1
+            if pause:
+                self._condition.wait_for(lambda: self._closed or len(self._waiting) >= wanted, pause)
+            while not self._closed:
+                if batch := self._next_batch():
+                    self._idle -= 1
+                    self._metrics.queue.set(len(self._waiting))
+                    return batch
+                self._condition.wait()
+            self._idle -= 1
+            return []
+
+    def _next_batch(self) -> list[_Waiting]:
+        """The sentence that has waited longest, and those of like length with it; fewer if others have nothing to do."""
+        gone = [waiting for waiting in self._waiting if waiting.future.cancelled()]
+        if gone:
+            self._metrics.dropped.inc(len(gone))
+            self._waiting = [waiting for waiting in self._waiting if not waiting.future.cancelled()]
+        if not self._waiting:
+            return []
+        first = self._waiting[0]
+        alike = [waiting for waiting in self._waiting[:LOOK_AHEAD] if waiting.model is first.model]
+        alike.sort(key=lambda waiting: abs(len(waiting.ids) - len(first.ids)))
+        share = -(-len(self._waiting) // self._idle)
+        longest, batch = 0, []
+        for waiting in alike[:share]:
+            longest = max(longest, len(waiting.ids))
+            if batch and longest * (len(batch) + 1) > first.model.engine.batch_tokens:
+                break
+            batch.append(waiting)
+        taken = {waiting.number for waiting in batch}
+        self._waiting = [waiting for waiting in self._waiting if waiting.number not in taken]
+        return batch
+
+    def _translate(self, batch: list[_Waiting]) -> None:
+        self._metrics.batches.observe(len(batch))
+        engine, most = batch[0].model.engine, max(waiting.count for waiting in batch)
+        try:
+            found: list[list[Hypothesis]] | Exception = engine.hypotheses([waiting.ids for waiting in batch], most)
+            self._metrics.sentences.inc(len(batch))
+        except Exception as error:
+            found = error
+        batch[0].future.get_loop().call_soon_threadsafe(_deliver, batch, found)
+
+
+def _deliver(batch: list[_Waiting], found: list[list[Hypothesis]] | Exception) -> None:
+    for place, waiting in enumerate(batch):
+        if waiting.future.done():
+            continue
+        if isinstance(found, Exception):
+            waiting.future.set_exception(found)
+        else:
+            waiting.future.set_result(found[place][: waiting.count])

@@ -1,0 +1,166 @@
+"""A text through the queue of sentences: split, translated, put together with the white space it had."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
+
+from tandem.serving.placeholders import are_all_in, find_placeholders, is_kept, stretches
+from tandem.serving.request_batches import SentenceBatches
+from tandem.serving.served_models import ServedModel
+from tandem.translation.engine import Hypothesis
+from tandem.translation.repetition import without_loop
+from tandem.translation.segments import Segment
+
+# Texts longer than this are split into sentences by another thread, so that nobody waits for it.
+LONG_TEXT = 5_000
+Span = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A translation of a sentence."""
+
+    text: str
+    loss: float
+    """How much worse it is than the best one, by the search's score."""
+
+
+@dataclass(frozen=True)
+class TranslatedText:
+    """The translation of a text, and others of it."""
+
+    text: str
+    alternatives: list[str]
+
+
+class TextTranslation:
+    """Translates texts of one request with one model."""
+
+    def __init__(self, model: ServedModel, batches: SentenceBatches) -> None:
+        self.model, self._batches = model, batches
+
+    async def translate(self, text: str, alternatives: int = 0) -> TranslatedText:
+        """A text, and so many other translations of it, or fewer."""
+        segments = await self.split(text)
+        found = await self.sentences([segment.text for segment in segments], count=alternatives + 1)
+        best = [candidates[0].text for candidates in found]
+        return TranslatedText(_joined(best, segments), _alternatives(best, found, segments)[:alternatives])
+
+    async def stream(self, text: str) -> AsyncIterator[tuple[Segment, str]]:
+        """The sentences of a text with their translations, in order, each as soon as it is done."""
+        segments = await self.split(text)
+        pending = self._submit([segment.text for segment in segments], None, 1)
+        try:
+            for segment, sentence in zip(segments, pending, strict=True):
+                [[best]] = await self._finish([sentence])
+                yield segment, best.text
+        finally:
+            _cancel(pending)
+
+    async def split(self, text: str) -> list[Segment]:
+        """The sentences of a text."""
+        if len(text) < LONG_TEXT:
+            return self.model.split(text)
+        return await asyncio.to_thread(self.model.split, text)
+
+    async def sentences(
+        self, sentences: Sequence[str], kept: Sequence[Sequence[Span]] | None = None, count: int = 1
+    ) -> list[list[Candidate]]:
+        """Translations of each sentence, the best first; `kept` are the spans that must stay, beside placeholders."""
+        pending = self._submit(sentences, kept, count)
+        try:
+            return await self._finish(pending)
+        finally:
+            _cancel(pending)
+
+    def _submit(
+        self, sentences: Sequence[str], kept: Sequence[Sequence[Span]] | None, count: int
+    ) -> list[_PendingSentence]:
+        """Put into the queue what has something to translate in it."""
+        pending = [
+            _PendingSentence(text, _merged([*find_placeholders(text), *(kept[place] if kept else ())]))
+            for place, text in enumerate(sentences)
+        ]
+        waiting = [sentence for sentence in pending if not is_kept(sentence.text, sentence.spans)]
+        sources = self.model.encode([sentence.text for sentence in waiting])
+        for sentence, source, future in zip(
+            waiting, sources, self._batches.submit(self.model, sources, count), strict=True
+        ):
+            sentence.source, sentence.future = source, future
+        return pending
+
+    async def _finish(self, pending: Sequence[_PendingSentence]) -> list[list[Candidate]]:
+        found = [await self._candidates(sentence) for sentence in pending]
+        lost = [place for place, candidates in enumerate(found) if not candidates]
+        for place, text in zip(lost, await self._in_parts([pending[place] for place in lost]), strict=True):
+            found[place] = [Candidate(text, 0.0)]
+        return found
+
+    async def _candidates(self, sentence: _PendingSentence) -> list[Candidate]:
+        """The different translations that have all placeholders; of the best one, if it has lost some, none."""
+        if sentence.future is None:
+            return [Candidate(sentence.text, 0.0)]
+        hypotheses = await sentence.future
+        texts = self.model.tokenizer.decode([without_loop(each.ids, sentence.source) for each in hypotheses])
+        literally = [sentence.text[start:end] for start, end in sentence.spans]
+        found: dict[str, Candidate] = {}
+        for text, hypothesis in zip(texts, hypotheses, strict=True):
+            if are_all_in(literally, text):
+                found.setdefault(text, Candidate(text, hypotheses[0].score - hypothesis.score))
+            elif not found:
+                return []
+        return list(found.values())
+
+    async def _in_parts(self, sentences: Sequence[_PendingSentence]) -> list[str]:
+        """Sentences whose parts around what must stay are translated by themselves."""
+        parts = [stretches(sentence.text, sentence.spans) for sentence in sentences]
+        spoken = [part.text for each in parts for part in each if not part.kept]
+        sources = self.model.encode(spoken)
+        futures = self._batches.submit(self.model, sources)
+        try:
+            ids = [without_loop((await future)[0].ids, ids) for future, ids in zip(futures, sources, strict=True)]
+        finally:
+            for future in futures:
+                future.cancel()
+        translated = iter(self.model.tokenizer.decode(ids))
+        return ["".join(part.text if part.kept else next(translated) for part in each) for each in parts]
+
+
+@dataclass
+class _PendingSentence:
+    """A sentence, what of it must stay, and its place in the queue if it has something to translate."""
+
+    text: str
+    spans: list[Span]
+    source: list[int] = field(default_factory=list)
+    future: asyncio.Future[list[Hypothesis]] | None = None
+
+
+def _cancel(pending: Sequence[_PendingSentence]) -> None:
+    """Take out of the queue what nobody waits for any more."""
+    for sentence in pending:
+        if sentence.future is not None:
+            sentence.future.cancel()
+
+
+def _merged(spans: Sequence[Span]) -> list[Span]:
+    """Spans in order; those that overlap as one."""
+    merged: list[Span] = []
+    for start, end in sorted(spans):
+        if merged and start < merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
+        else:
+            merged.append((start, end))
+    return merged
+
+
+def _joined(translations: Sequence[str], segments: Sequence[Segment]) -> str:
+    return "".join(text + segment.space for text, segment in zip(translations, segments, strict=True))
+
+
+def _alternatives(best: Sequence[str], found: Sequence[Sequence[Candidate]], segments: Sequence[Segment]) -> list[str]:
+    """Other translations of a text: each differs in one sentence, where that costs least, the least costly first."""
+    others = [(each.loss, place, each.text) for place, sentence in enumerate(found) for each in sentence[1:]]
+    return [_joined([*best[:place], text, *best[place + 1 :]], segments) for _, place, text in sorted(others)]
