@@ -67,6 +67,7 @@ source.field.addEventListener("input", (event) => {
   if (!source.text) history.begin();
   clearTimeout(restTimer);
   clearTimeout(pauseTimer);
+  changedState("typing");
   const atOnce = !source.text || event.inputType?.startsWith("insertFrom");
   if (atOnce) update();
   else pauseTimer = setTimeout(update, TYPING_PAUSE);
@@ -109,6 +110,7 @@ function changedState(state, error) {
   const complete = state === "done" && source.text.trim() !== "";
   element("copy").disabled = !complete;
   element("save").disabled = !complete;
+  if (state === "typing") return;
   if (state === "working") {
     working.show(translating.waitingCharacters);
     return;

@@ -12,6 +12,7 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +31,8 @@ else:
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 # Enough to translate most of the demo's sentences as they should be.
-STEPS = 200
+STEPS = 120
+NOON = datetime(2030, 1, 1, 12)
 SERVE = """
 import sys
 from tandem.serving.run_server import serve
@@ -52,6 +54,10 @@ class Opened:
         self.page.fill("#source", text)
         self.translated()
 
+    def put(self, text: str) -> None:
+        """The same for a long text, which Chromium's own command for it inserts line by line."""
+        self.page.evaluate(PUT, text)
+
     def translated(self) -> None:
         self.page.wait_for_selector("#copy:enabled")
 
@@ -68,10 +74,20 @@ class Opened:
         found: dict[str, list[str]] = self.page.evaluate(LIT)
         return found
 
+    def freeze(self) -> None:
+        """From now on the page's time passes only by `page.clock.run_for`."""
+        self.page.clock.install(time=NOON)
+        self.page.clock.pause_at(NOON + timedelta(seconds=1))
+
     def wait_for(self, condition: str, argument: Any = None) -> None:
         self.page.wait_for_function(condition, arg=argument)
 
 
+PUT = """(text) => {
+    const field = document.getElementById("source");
+    field.value = text;
+    field.dispatchEvent(new InputEvent("input", { inputType: "insertFromPaste" }));
+}"""
 LIT = """() => {
     const mirror = document.getElementById("mirror");
     const lit = { source: [], target: [] };

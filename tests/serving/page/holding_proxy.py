@@ -40,6 +40,7 @@ class HoldingProxy:
     """Passes requests on to a server, one connection for each."""
 
     def __init__(self, address: str) -> None:
+        self.server = address
         parts = urlsplit(address)
         self.upstream = (str(parts.hostname), int(parts.port or 80))
         self.asked: list[Asked] = []

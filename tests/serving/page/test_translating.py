@@ -37,10 +37,10 @@ def german(address: str, text: str) -> str:
 def test_typing(proxy: HoldingProxy, open_page: OpenPage) -> None:
     opened = open_page(proxy.address)
     assert opened.page.title() == "English to German · Tandem"
-    assert opened.page.locator("#model").inner_text() == "Model run, step 200"
+    assert opened.page.locator("#model").inner_text() == "Model run, step 120"
     opened.page.locator("#source").press_sequentially(SENTENCE)
     opened.page.wait_for_function(
-        "(text) => document.getElementById('translation').textContent === text", arg=german(proxy.address, SENTENCE)
+        "(text) => document.getElementById('translation').textContent === text", arg=german(proxy.server, SENTENCE)
     )
     assert opened.page.get_attribute("#translation", "lang") == "de"
     assert opened.page.get_attribute("#source", "lang") == "en"
@@ -51,7 +51,7 @@ def test_typing(proxy: HoldingProxy, open_page: OpenPage) -> None:
 
 def test_a_request_waits_for_a_pause(proxy: HoldingProxy, open_page: OpenPage) -> None:
     opened = open_page(proxy.address)
-    opened.page.clock.install()
+    opened.freeze()
     field = opened.page.locator("#source")
     for letter in "I sleep":
         field.press_sequentially(letter)
@@ -71,7 +71,7 @@ def test_an_earlier_request_is_cancelled(proxy: HoldingProxy, open_page: OpenPag
         with opened.page.expect_event("requestfailed", lambda request: request.url.endswith(STREAM)):
             field.press_sequentially(" man sees a dog.")
     opened.translated()
-    assert opened.translation == german(proxy.address, SENTENCE)
+    assert opened.translation == german(proxy.server, SENTENCE)
     assert proxy.texts(STREAM)[-1] == SENTENCE
     assert opened.page.is_hidden("#notice")
 
@@ -79,16 +79,18 @@ def test_an_earlier_request_is_cancelled(proxy: HoldingProxy, open_page: OpenPag
 def test_sentences_appear_as_they_come_and_the_rest_stays(proxy: HoldingProxy, open_page: OpenPage) -> None:
     opened = open_page(proxy.address)
     opened.write(f"{SENTENCE} {SENTENCE} {SENTENCE}")
-    before = german(proxy.address, SENTENCE)
+    before = german(proxy.server, SENTENCE)
     with proxy.holding(STREAM, after_lines=1):
         opened.page.fill("#source", f"{ANOTHER} {ANOTHER} {ANOTHER}")
-        opened.wait_for("(text) => document.querySelector('.sentence')?.textContent === text", german(proxy.address, ANOTHER))
+        opened.wait_for(
+            "(text) => document.querySelector('.sentence')?.textContent === text", german(proxy.server, ANOTHER)
+        )
         assert opened.page.locator(".sentence").count() == 1
         assert opened.page.locator(".waiting").inner_text() == f"{before} {before}"
         assert opened.page.is_disabled("#copy")
         opened.page.wait_for_selector("#progress:not([hidden])")
     opened.translated()
-    assert opened.translation == german(proxy.address, f"{ANOTHER} {ANOTHER} {ANOTHER}")
+    assert opened.translation == german(proxy.server, f"{ANOTHER} {ANOTHER} {ANOTHER}")
     assert opened.page.locator(".waiting").count() == 0
     assert opened.page.is_hidden("#progress")
 
@@ -96,7 +98,7 @@ def test_sentences_appear_as_they_come_and_the_rest_stays(proxy: HoldingProxy, o
 def test_a_slow_server(proxy: HoldingProxy, open_page: OpenPage) -> None:
     opened = open_page(proxy.address)
     opened.write(SENTENCE)
-    opened.page.clock.install()
+    opened.freeze()
     with proxy.holding(STREAM) as hold:
         opened.page.locator("#source").press("End")
         opened.page.locator("#source").press_sequentially(" Today")
@@ -106,7 +108,7 @@ def test_a_slow_server(proxy: HoldingProxy, open_page: OpenPage) -> None:
         opened.page.clock.run_for(400)
         assert opened.page.is_visible("#progress")
         assert opened.page.inner_text("#working") == "Translating"
-        assert opened.translation.strip() == german(proxy.address, SENTENCE)
+        assert opened.translation.strip() == german(proxy.server, SENTENCE)
         assert opened.page.get_attribute("#translation", "aria-busy") == "true"
         opened.page.clock.run_for(10_000)
         assert "slow" in opened.page.inner_text("#working")
@@ -130,7 +132,7 @@ def test_a_server_that_is_gone_and_comes_back(proxy: HoldingProxy, open_page: Op
     proxy.start()
     opened.translated()  # by itself
     assert opened.page.is_hidden("#notice")
-    assert opened.translation == german(proxy.address, f"{SENTENCE}\n{ANOTHER}")
+    assert opened.translation == german(proxy.server, f"{SENTENCE}\n{ANOTHER}")
     assert proxy.texts(STREAM)[-1].strip() == ANOTHER
 
 
@@ -141,7 +143,7 @@ def german_of(opened: Opened) -> str:
 
 def test_a_server_that_is_gone_when_one_asks_it_again(proxy: HoldingProxy, open_page: OpenPage) -> None:
     opened = open_page(proxy.address)
-    opened.page.clock.install()  # it does not try by itself while its clock stands still
+    opened.freeze()  # it does not try by itself while its clock stands still
     proxy.stop()
     opened.page.fill("#source", SENTENCE)
     opened.page.clock.run_for(300)
@@ -165,13 +167,14 @@ def test_an_answer_that_breaks_off(proxy: HoldingProxy, open_page: OpenPage) -> 
     proxy.start()
     opened.translated()
     assert proxy.texts(STREAM)[-1] == ANOTHER
-    assert opened.translation == german(proxy.address, f"{SENTENCE} {ANOTHER}")
+    assert opened.translation == german(proxy.server, f"{SENTENCE} {ANOTHER}")
 
 
 def test_a_long_text_is_translated_once(proxy: HoldingProxy, open_page: OpenPage) -> None:
     opened = open_page(proxy.address)
     paragraph = " ".join([SENTENCE, ANOTHER, "His small child is sick."] * 30)
-    opened.write(paragraph)
+    opened.put(paragraph)
+    opened.translated()
     assert opened.page.locator(".sentence").count() == 90
     assert proxy.texts(STREAM) == [paragraph]
     field = opened.page.locator("#source")
@@ -180,32 +183,39 @@ def test_a_long_text_is_translated_once(proxy: HoldingProxy, open_page: OpenPage
     opened.wait_for("() => document.querySelectorAll('.sentence').length === 91 && !document.querySelector('.waiting')")
     again = proxy.texts(STREAM)[1:]
     assert all(len(text) < 60 for text in again), again
-    assert opened.translation == german(proxy.address, f"{paragraph} I sleep now.")
+    assert opened.translation == german(proxy.server, f"{paragraph} I sleep now.")
     # Nothing inside scrolls, and the field is as high as its text.
-    assert opened.page.evaluate("() => { const f = document.getElementById('source'); return f.scrollHeight - f.clientHeight }") == 0
+    assert (
+        opened.page.evaluate(
+            "() => { const f = document.getElementById('source'); return f.scrollHeight - f.clientHeight }"
+        )
+        == 0
+    )
 
 
-def test_a_thousand_lines(proxy: HoldingProxy, open_page: OpenPage) -> None:
+def test_a_thousand_lines(proxy: HoldingProxy, open_page: OpenPage, demo_run: Path) -> None:
     opened = open_page(proxy.address)
-    names = ["man", "woman", "child", "friend", "dog"]
-    lines = [f"The {name} number {number} sleeps" for number in range(200) for name in names]
+    known = (demo_run.parent / "text" / "train.en").read_text(encoding="utf-8").splitlines()
+    lines = list(dict.fromkeys(line.rstrip(".") for line in known))[:1000]  # nothing but its end ends a line
     text = "\n".join(lines)
-    opened.page.fill("#source", text)
+    opened.put(text)
     opened.page.wait_for_selector("#copy:enabled", timeout=300_000)
-    assert opened.translation == german(proxy.address, text)
+    assert opened.translation == german(proxy.server, text)
     assert opened.translation.count("\n") == 999
     assert "".join(proxy.texts(STREAM)) == text
     # Every part was asked for by itself: the first lines are there long before the last.
     assert all(len(part) <= 8000 for part in proxy.texts(STREAM))
     proxy.asked.clear()
     changed = "\n".join(["I sleep." if number == 500 else line for number, line in enumerate(lines)])
-    opened.write(changed)
+    opened.put(changed)
+    opened.translated()
     assert proxy.texts(STREAM) == ["I sleep.\n"]
-    assert opened.translation.split("\n")[500] == german(proxy.address, "I sleep.")
+    assert opened.translation.split("\n")[500] == german(proxy.server, "I sleep.")
     # Back again, and without the first hundred: all of it is known.
     proxy.asked.clear()
-    opened.write(text)
-    opened.write("\n".join(lines[100:]))
+    opened.put(text)
+    opened.put("\n".join(lines[100:]))
+    opened.translated()
     opened.wait_for("() => document.getElementById('translation').textContent.split('\\n').length === 900")
     assert counts(proxy.asked) == {}
 
@@ -225,14 +235,14 @@ def test_typing_goes_on_while_much_is_translated(proxy: HoldingProxy, open_page:
     opened.translated()
     assert [len(part) for part in proxy.texts(STREAM)][0] > 900
     assert proxy.texts(STREAM)[1:] == ["Now I sleep.\n"]
-    assert opened.translation == german(proxy.address, f"Now I sleep.\n\n{text}")
+    assert opened.translation == german(proxy.server, f"Now I sleep.\n\n{text}")
 
 
 def test_white_space_stays(proxy: HoldingProxy, open_page: OpenPage) -> None:
     opened = open_page(proxy.address)
     text = f"\n\n  {SENTENCE}\t\n\n\n{ANOTHER}  \n"
     opened.write(text)
-    assert opened.translation == german(proxy.address, text)
+    assert opened.translation == german(proxy.server, text)
     assert opened.translation.startswith("\n\n  ")
     proxy.asked.clear()
     opened.page.fill("#source", " \n ")
