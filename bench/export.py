@@ -21,8 +21,8 @@ from tandem.exporting.export_format import LoadedExport, TrainedModel
 from tandem.exporting.export_run import trained_model
 from tandem.exporting.self_check import LINES, TIE, losses, mean_difference
 from tandem.registry import EXPORTS
+from tandem.scoring import bleu_score
 from tandem.training.checkpoints.restore import choose_checkpoint
-from tandem.training.evaluate import score
 from tandem.training.run_directory import Run
 from tandem.translation.torch_engine import TorchEngine
 from tandem.translation.translator import Translator
@@ -70,7 +70,7 @@ def main() -> None:
     )
     own = Translator(TorchEngine(trained.model, trained.search), trained.tokenizer, trained.languages)
     ours = own.translate_sentences(sources)
-    bleu, signature = score(ours, references)
+    bleu, signature = bleu_score(ours, references)
     beam, alpha = trained.search.beam, trained.search.length_penalty
     print(f"{len(ours)} lines, beam {beam}, length penalty {alpha:g}, step {trained.step}")
     print(f"BLEU of our own search in PyTorch {bleu:.2f} ({signature})")
@@ -111,11 +111,11 @@ class Comparison:
             sum(loss <= -TIE for loss in lost),
             sum(loss >= TIE for loss in lost),
         )
-        bleu = score(theirs, references)[0]
+        bleu = bleu_score(theirs, references)[0]
         parts = [slice(start, start + LINES) for start in range(0, len(ours) - LINES + 1, LINES)]
-        falls = [score(ours[part], references[part])[0] - score(theirs[part], references[part])[0] for part in parts]
+        falls = [bleu_score(ours[part], references[part])[0] - bleu_score(theirs[part], references[part])[0] for part in parts]
         cells = [str(count) for count in counts]
-        cells += [f"{bleu:.2f}", f"{score(ours, references)[0] - bleu:+.2f}", f"{max(falls, default=0):+.2f}"]
+        cells += [f"{bleu:.2f}", f"{bleu_score(ours, references)[0] - bleu:+.2f}", f"{max(falls, default=0):+.2f}"]
         cells.append("" if difference is None else f"{difference:.1e}")
         print(name.ljust(24) + "  ".join(["", *(cell.rjust(11) for cell in cells)]), flush=True)
 

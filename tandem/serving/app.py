@@ -6,10 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from fastapi import FastAPI, Request
-from fastapi.responses import FileResponse, JSONResponse, Response, StreamingResponse
+from fastapi.responses import JSONResponse, Response, StreamingResponse
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
-from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
 import tandem
@@ -30,11 +29,11 @@ from tandem.serving.libretranslate_api import (
     parse_file_request,
     parse_request,
 )
+from tandem.serving.page_files import PAGE_HEADERS, PageFiles, index_page
 from tandem.serving.request_gate import SERVER_ERROR, RequestGate
 from tandem.serving.translated_files import FORMATS, TranslatedFiles
 from tandem.serving.translation_service import TranslationService
 
-PAGE = Path(__file__).parent / "page"
 _REFUSALS = {400: "The request is wrong.", 403: "The key is wrong.", 408: "The body came too slowly."} | {
     413: "The request is too long.",
     429: "Too many requests.",
@@ -43,12 +42,6 @@ _REFUSALS = {400: "The request is wrong.", 403: "The key is wrong.", 408: "The b
 }
 _ERRORS: dict[int | str, dict[str, Any]] = {
     status: {"model": ErrorAnswer, "description": description} for status, description in _REFUSALS.items()
-}
-# The page needs nothing from elsewhere, and nobody may frame it.
-_PAGE_HEADERS = {
-    "content-security-policy": "default-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'",
-    "referrer-policy": "no-referrer",
-    "x-content-type-options": "nosniff",
 }
 
 
@@ -183,7 +176,7 @@ def _add_facts(app: FastAPI, service: TranslationService) -> None:
 
     @app.get("/docs", include_in_schema=False)
     async def docs() -> Response:
-        return Response(docs_page(app.openapi()), media_type="text/html", headers=_PAGE_HEADERS)
+        return Response(docs_page(app.openapi()), media_type="text/html", headers=PAGE_HEADERS)
 
     @app.get("/docs.css", include_in_schema=False)
     async def style() -> Response:
@@ -193,9 +186,9 @@ def _add_facts(app: FastAPI, service: TranslationService) -> None:
 def _add_page(app: FastAPI) -> None:
     @app.get("/", include_in_schema=False)
     async def page() -> Response:
-        return FileResponse(PAGE / "index.html", headers=_PAGE_HEADERS)
+        return index_page()
 
-    app.mount("/static", StaticFiles(directory=PAGE), name="static")
+    app.mount("/static", PageFiles(), name="static")
 
 
 def _admit(service: TranslationService, request: Request, asked: ApiRequest) -> None:

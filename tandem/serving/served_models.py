@@ -116,6 +116,13 @@ class ServedModels:
             for code in codes
         ]
 
+    def facts(self) -> list[dict[str, object]]:
+        """Every model's languages, the name of its folder and its step, for people to see."""
+        return [
+            {"source": pair[0], "target": pair[1], "name": each.path.resolve().name, "step": each.model.step}
+            for pair, each in self._sources.items()
+        ]
+
     def reload(self, *, always: bool = False) -> None:
         """Load what has changed; a model that is broken or of other languages is refused, and the old one stays."""
         for pair, source in self._sources.items():

@@ -152,6 +152,7 @@ class TranslationService:
             },
             "suggestions": False,
             "supportedFilesFormat": list(FORMATS),
+            "models": self.models.facts(),
         }
 
     def _check_size(self, texts: Sequence[str]) -> None:
