@@ -10,7 +10,6 @@ from fastapi.responses import FileResponse, JSONResponse, Response, StreamingRes
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.staticfiles import StaticFiles
-from starlette.types import ASGIApp
 
 import tandem
 from tandem.serving.api_docs import describe_body, docs_page, docs_style
@@ -52,7 +51,7 @@ _PAGE_HEADERS = {
 }
 
 
-def create_app(service: TranslationService) -> ASGIApp:
+def create_app(service: TranslationService) -> RequestGate:
     """The whole app: routes behind the gate, open to pages of any origin as LibreTranslate is."""
     app = FastAPI(
         title="Tandem",
@@ -69,8 +68,8 @@ def create_app(service: TranslationService) -> ASGIApp:
     _add_facts(app, service)
     _add_page(app)
     paths = {getattr(route, "path", "") for route in app.routes}
-    gate = RequestGate(app, service.settings, service.metrics, paths)
-    return CORSMiddleware(gate, allow_origins=["*"], allow_methods=["GET", "POST"], allow_headers=["*"])
+    app.add_middleware(CORSMiddleware, allow_origins=["*"], allow_methods=["GET", "POST"], allow_headers=["*"])
+    return RequestGate(app, service.settings, service.metrics, paths)
 
 
 def _add_translation(app: FastAPI, service: TranslationService) -> None:

@@ -141,7 +141,11 @@ def test_pages_of_any_origin_may_ask(server: RunningServer) -> None:
     with server.client() as client:
         asked = client.options(
             "/translate",
-            headers={**origin, "access-control-request-method": "POST", "access-control-request-headers": "content-type"},
+            headers={
+                **origin,
+                "access-control-request-method": "POST",
+                "access-control-request-headers": "content-type",
+            },
         )
         refused = client.post("/translate", json={}, headers=origin)
     assert asked.status_code == 200
@@ -184,7 +188,9 @@ def test_what_mastodon_sends_works(server: RunningServer) -> None:
     )
     body = {"q": [post, "A book &amp; a dog", ""], "source": "auto", "target": "de", "format": "html", "api_key": None}
     with server.client() as client:
-        answer = client.post("/translate", content=json.dumps(body), headers={"content-type": "application/json"}).json()
+        answer = client.post(
+            "/translate", content=json.dumps(body), headers={"content-type": "application/json"}
+        ).json()
         languages = {each["code"]: each["targets"] for each in client.get("/languages").json()}
     assert languages["en"] == ["de"]
     translated, *_ = answer["translatedText"]
