@@ -182,8 +182,8 @@ def test_curl_works(server: RunningServer, translation: str) -> None:
 def test_what_mastodon_sends_works(server: RunningServer) -> None:
     """A list of HTML texts and a key that may be null; it reads `targets`, and texts and languages by index."""
     post = (
-        '<p><span class="h-card" translate="no"><a href="https://a.example/@bob" class="u-url mention">@<span>bob</span>'
-        '</a></span> I see a dog. <a href="https://a.example/x/y" rel="nofollow noopener" translate="no"><span '
+        '<p><span class="h-card" translate="no"><a href="https://a.example/@bob" class="u-url mention">@<span>bob'
+        '</span></a></span> I see a dog. <a href="https://a.example/x/y" rel="nofollow noopener" translate="no"><span '
         'class="invisible">https://</span><span class="ellipsis">a.example/x</span></a></p>'
     )
     body = {"q": [post, "A book &amp; a dog", ""], "source": "auto", "target": "de", "format": "html", "api_key": None}

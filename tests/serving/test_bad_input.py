@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import socket
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
@@ -120,15 +120,16 @@ def test_connections_that_send_nothing_or_half_a_request_are_closed(impatient: R
 def test_a_client_that_dribbles_a_head_is_cut_off(impatient: RunningServer) -> None:
     with impatient.connect() as connection:
         connection.sendall(b"GET /health HTTP/1.1\r\n")
-        with pytest.raises(OSError, match=r"reset|Broken pipe"):
+        connection.settimeout(0.05)
+        try:
             while True:
                 connection.sendall(b"a: b\r\n")
-                connection.settimeout(0.05)
-                try:
-                    assert connection.recv(1) == b""
-                    raise BrokenPipeError("Broken pipe")
-                except TimeoutError:
-                    pass
+                with suppress(TimeoutError):
+                    assert connection.recv(1) == b"", "no answer to half a request"
+                    break
+        except (BrokenPipeError, ConnectionResetError):
+            pass
+    assert impatient.translate("I see a dog.")
 
 
 def test_a_thousand_silent_connections_do_not_stop_others(server: RunningServer) -> None:
@@ -182,7 +183,7 @@ def test_a_port_that_is_taken_is_named(trained_run: Run) -> None:
 
 
 def test_two_models_of_one_pair_are_refused(trained_run: Run) -> None:
-    with pytest.raises(TandemError, match="translates en to de, as .* does; leave one out"):
+    with pytest.raises(TandemError, match=r"translates en to de, as .* does; leave one out"):
         serve([trained_run.directory, trained_run.directory], ServeSettings(port=0))
 
 
