@@ -11,7 +11,8 @@ from pydantic import BaseModel
 _STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
 code { background: color-mix(in srgb, currentColor 10%, transparent); padding: 0 .3em; border-radius: .2em; }
-table { border-collapse: collapse; width: 100%; } td, th { text-align: left; vertical-align: top; padding: .2rem 1rem .2rem 0; }
+table { border-collapse: collapse; width: 100%; }
+td, th { text-align: left; vertical-align: top; padding: .2rem 1rem .2rem 0; }
 :root { color-scheme: light dark; }
 """
 

@@ -30,7 +30,7 @@ from tandem.serving.libretranslate_api import (
     parse_request,
 )
 from tandem.serving.page_files import PAGE_HEADERS, PageFiles, index_page
-from tandem.serving.request_gate import RequestGate
+from tandem.serving.request_gate import SERVER_ERROR, RequestGate
 from tandem.serving.translated_files import FORMATS, TranslatedFiles
 from tandem.serving.translation_service import TranslationService
 
@@ -56,6 +56,7 @@ def create_app(service: TranslationService) -> ASGIApp:
     )
     app.add_exception_handler(ApiError, _refused)
     app.add_exception_handler(HTTPException, _http_error)
+    app.add_exception_handler(Exception, _failed)
     _add_translation(app, service)
     _add_files(app, service)
     _add_facts(app, service)
@@ -204,3 +205,8 @@ async def _http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     known = {404: "no such path; /docs lists them", 405: f"not by {request.method}; /docs lists the methods"}
     return JSONResponse({"error": known.get(error.status_code, str(error.detail))}, error.status_code, error.headers)
+
+
+async def _failed(request: Request, error: Exception) -> Response:
+    """A fault of ours, which the gate logs."""
+    return JSONResponse({"error": SERVER_ERROR}, 500)

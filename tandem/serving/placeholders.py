@@ -7,7 +7,6 @@ placeholder, the parts around the placeholders are translated by themselves inst
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -34,6 +33,8 @@ class Stretch:
 
     text: str
     kept: bool
+    is_placeholder: bool = False
+    """What was asked to stay, not white space or a mark beside it."""
 
 
 def find_placeholders(text: str) -> list[tuple[int, int]]:
@@ -46,22 +47,28 @@ def is_kept(text: str, spans: Sequence[tuple[int, int]]) -> bool:
     return not any(_SPOKEN.search(part.text) for part in stretches(text, spans) if not part.kept)
 
 
-def are_all_in(kept: Sequence[str], translation: str) -> bool:
-    """Whether a translation has every one of these literally, and as often."""
-    wanted = Counter(kept)
-    # The longest first, each taken out: {a} is not found a second time inside {{a}}.
-    for text in sorted(wanted, key=len, reverse=True):
-        if translation.count(text) != wanted[text]:
-            return False
-        translation = translation.replace(text, "\0")
-    return True
+def locate(kept: Sequence[str], translation: str) -> list[tuple[int, int]] | None:
+    """Where each of these stands literally in a translation; None if one is lost, or there more often than it was."""
+    found: dict[int, tuple[int, int]] = {}
+    taken: list[tuple[int, int]] = []
+    # The longest first: {a} is not found a second time inside {{a}}.
+    for text in sorted(set(kept), key=len, reverse=True):
+        numbers = [number for number, each in enumerate(kept) if each == text]
+        before, after = (r"(?<!\w)" if text[0].isalnum() else ""), (r"(?!\w)" if text[-1].isalnum() else "")
+        places = [match.span() for match in re.finditer(before + re.escape(text) + after, translation)]
+        places = [place for place in places if not any(place[0] < end and start < place[1] for start, end in taken)]
+        if len(places) != len(numbers):
+            return None
+        taken += places
+        found |= dict(zip(numbers, places, strict=True))
+    return [found[number] for number in range(len(kept))]
 
 
 def stretches(text: str, spans: Sequence[tuple[int, int]]) -> list[Stretch]:
     """The text cut at what must stay. White space and marks without a letter between them stay, too."""
     parts, done = [], 0
     for start, end in spans:
-        parts += [Stretch(text[done:start], kept=False), Stretch(text[start:end], kept=True)]
+        parts += [Stretch(text[done:start], kept=False), Stretch(text[start:end], kept=True, is_placeholder=True)]
         done = end
     parts.append(Stretch(text[done:], kept=False))
     return [part for each in parts if each.text for part in ([each] if each.kept else _with_edges(each.text))]

@@ -13,9 +13,9 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from tandem.serving.served_models import ServedModel
 from tandem.serving.server_metrics import ServerMetrics
 from tandem.translation.engine import Hypothesis
-from tandem.serving.served_models import ServedModel
 
 # Sentence n of a request waits as if it had come this many seconds times n later, so that a short request passes a
 # long one. A worker does more in the time, so the long one loses nothing while it is alone.
@@ -102,7 +102,7 @@ class SentenceBatches:
             return []
 
     def _next_batch(self) -> list[_Waiting]:
-        """The sentence that has waited longest, and those of like length with it; fewer if others have nothing to do."""
+        """The sentence that has waited longest, and those of like length; fewer if other workers have nothing to do."""
         gone = [waiting for waiting in self._waiting if waiting.future.cancelled()]
         if gone:
             self._metrics.dropped.inc(len(gone))
@@ -113,7 +113,8 @@ class SentenceBatches:
         alike = [waiting for waiting in self._waiting[:LOOK_AHEAD] if waiting.model is first.model]
         alike.sort(key=lambda waiting: abs(len(waiting.ids) - len(first.ids)))
         share = -(-len(self._waiting) // self._idle)
-        longest, batch = 0, []
+        longest = 0
+        batch: list[_Waiting] = []
         for waiting in alike[:share]:
             longest = max(longest, len(waiting.ids))
             if batch and longest * (len(batch) + 1) > first.model.engine.batch_tokens:

@@ -20,6 +20,7 @@ log = logging.getLogger(__name__)
 # Bytes of a body that is too long which are still read, and forgotten: a client that is cut off while it sends does
 # not see the answer.
 _DRAINED_BYTES = 64 << 20
+SERVER_ERROR = "an error of the server, which it has logged; the request may be sent again"
 # Answered also when the server has too much to do.
 _ALWAYS = frozenset({"/health", "/metrics"})
 
@@ -65,7 +66,7 @@ class RequestGate:
                 # A stream that has begun minds the time itself, because it says so in its last line.
                 await asyncio.wait({work, gone}, return_when=asyncio.FIRST_COMPLETED)
             if work.done():
-                self._finish(work, answer)
+                _raise_failure(work)
             elif not gone.done():
                 raise ApiError(504, f"not done within {self._settings.time_out:g} seconds; send less at once")
         except asyncio.CancelledError:
@@ -74,14 +75,6 @@ class RequestGate:
             work.cancel()
             gone.cancel()
             await asyncio.gather(work, gone, return_exceptions=True)
-
-    def _finish(self, work: asyncio.Future[None], answer: _Answer) -> None:
-        error = work.exception()
-        if error is not None:
-            # Without the message, in which there may be a user's text.
-            where = "".join(traceback.format_tb(error.__traceback__))
-            log.error("a request failed with %s\n%s", type(error).__name__, where)
-            raise ApiError(500, "an error of the server; the request may be sent again") from None
 
     async def _body(self, scope: Scope, receive: Receive) -> bytes | None:
         """All of the body; None if the client has gone."""
@@ -96,6 +89,8 @@ class RequestGate:
                     size += len(part)
                     if size <= self._settings.body_limit:
                         parts.append(part)
+                    else:
+                        parts.clear()
                     if not message.get("more_body", False) or size > _DRAINED_BYTES:
                         break
         except TimeoutError:
@@ -130,6 +125,15 @@ class _Answer:
         encoded = [(name.encode(), value.encode()) for name, value in headers.items()]
         await self.send({"type": "http.response.start", "status": error.status, "headers": encoded})
         await self.send({"type": "http.response.body", "body": body})
+
+
+def _raise_failure(work: asyncio.Future[None]) -> None:
+    """Log a failure of the app, without the message, in which there may be a user's text."""
+    error = work.exception()
+    if error is not None:
+        where = "".join(traceback.format_tb(error.__traceback__))
+        log.error("a request failed with %s\n%s", type(error).__name__, where)
+        raise ApiError(500, SERVER_ERROR) from None
 
 
 def _replayed(body: bytes, gone: asyncio.Future[None]) -> Receive:

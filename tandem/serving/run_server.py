@@ -65,7 +65,7 @@ class _Server(uvicorn.Server):
         print(f"listening on {self._address} (Ctrl-C stops)", flush=True)
 
     @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:  # type: ignore[override]
+    def capture_signals(self) -> Iterator[None]:
         handlers = {
             signal.SIGINT: self._stop,
             signal.SIGTERM: self._stop,
@@ -122,7 +122,8 @@ def _listening(settings: ServeSettings) -> Iterator[socket.socket]:
         listener.bind(address)
     except OSError as error:
         raise TandemError(
-            f"{settings.host} port {settings.port}: cannot listen there ({error.strerror}); choose another --port or --host"
+            f"{settings.host} port {settings.port}: cannot listen there ({error.strerror}); "
+            "choose another --port or --host"
         ) from error
     with listener:
         yield listener

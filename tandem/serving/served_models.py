@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -17,6 +18,8 @@ from tandem.translation.exported_folder import is_export, read_export
 from tandem.translation.language_names import language_name
 from tandem.translation.segments import Segment, split_sentences
 from tandem.translation.translator import Translator
+
+_SPACE = re.compile(r"\s")
 
 log = logging.getLogger(__name__)
 
@@ -38,8 +41,12 @@ class ServedModel:
     @classmethod
     def load(cls, path: Path, threads: int) -> ServedModel:
         """Load a run's best checkpoint or an exported folder, and have it translate a word."""
-        step = read_export(path).step if is_export(path) else choose_checkpoint(Run.open(path), "best").step
-        model = cls(Translator.load(path, engine="ctranslate2", threads=threads), step)
+        if is_export(path):
+            step, checkpoint = read_export(path).step, "best"
+        else:
+            chosen = choose_checkpoint(Run.open(path), "best")
+            step, checkpoint = chosen.step, str(chosen.directory)
+        model = cls(Translator.load(path, checkpoint, engine="ctranslate2", threads=threads), step)
         try:
             model.translator.translate(["1"])
         except (RuntimeError, ValueError, KeyError, IndexError) as error:
@@ -47,7 +54,8 @@ class ServedModel:
         return model
 
     def encode(self, sentences: Sequence[str]) -> list[list[int]]:
-        return self.tokenizer.encode(sentences, threads=1)
+        """The pieces of each sentence; white space of any kind is a space, which models know."""
+        return self.tokenizer.encode([_SPACE.sub(" ", sentence) for sentence in sentences], threads=1)
 
     def split(self, text: str) -> list[Segment]:
         """The sentences of a text, none longer than the model knows, with the white space between them."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from tandem.serving.placeholders import are_all_in, find_placeholders, is_kept, stretches
+from tandem.serving.placeholders import Stretch, find_placeholders, is_kept, locate, stretches
 from tandem.serving.request_batches import SentenceBatches
 from tandem.serving.served_models import ServedModel
 from tandem.translation.engine import Hypothesis
@@ -26,6 +26,8 @@ class Candidate:
     text: str
     loss: float
     """How much worse it is than the best one, by the search's score."""
+    kept: Sequence[tuple[Span, Span]] = ()
+    """Where each placeholder and whatever else must stay is in the source, and where here."""
 
 
 @dataclass(frozen=True)
@@ -46,8 +48,11 @@ class TextTranslation:
         """A text, and so many other translations of it, or fewer."""
         segments = await self.split_lines(text)
         found = await self.sentences([segment.text for segment in segments], count=alternatives + 1)
-        best = [candidates[0].text for candidates in found]
-        return TranslatedText(_joined(best, segments), _alternatives(best, found, segments)[:alternatives])
+        best, *others = (
+            "".join(text + segment.space for text, segment in zip(version, segments, strict=True))
+            for version in versions(found, alternatives)
+        )
+        return TranslatedText(best, others)
 
     async def stream(self, text: str) -> AsyncIterator[tuple[Segment, str]]:
         """The sentences of a text with their translations, in order, each as soon as it is done."""
@@ -105,26 +110,28 @@ class TextTranslation:
     async def _finish(self, pending: Sequence[_PendingSentence]) -> list[list[Candidate]]:
         found = [await self._candidates(sentence) for sentence in pending]
         lost = [place for place, candidates in enumerate(found) if not candidates]
-        for place, text in zip(lost, await self._in_parts([pending[place] for place in lost]), strict=True):
-            found[place] = [Candidate(text, 0.0)]
+        for place, candidate in zip(lost, await self._in_parts([pending[place] for place in lost]), strict=True):
+            found[place] = [candidate]
         return found
 
     async def _candidates(self, sentence: _PendingSentence) -> list[Candidate]:
         """The different translations that have all placeholders; of the best one, if it has lost some, none."""
         if sentence.future is None:
-            return [Candidate(sentence.text, 0.0)]
+            return [Candidate(sentence.text, 0.0, [(span, span) for span in sentence.spans])]
         hypotheses = await sentence.future
         texts = self.model.tokenizer.decode([without_loop(each.ids, sentence.source) for each in hypotheses])
         literally = [sentence.text[start:end] for start, end in sentence.spans]
         found: dict[str, Candidate] = {}
         for text, hypothesis in zip(texts, hypotheses, strict=True):
-            if are_all_in(literally, text):
-                found.setdefault(text, Candidate(text, hypotheses[0].score - hypothesis.score))
+            places = locate(literally, text)
+            if places is not None:
+                loss, kept = hypotheses[0].score - hypothesis.score, list(zip(sentence.spans, places, strict=True))
+                found.setdefault(text, Candidate(text, loss, kept))
             elif not found:
                 return []
         return list(found.values())
 
-    async def _in_parts(self, sentences: Sequence[_PendingSentence]) -> list[str]:
+    async def _in_parts(self, sentences: Sequence[_PendingSentence]) -> list[Candidate]:
         """Sentences whose parts around what must stay are translated by themselves."""
         parts = [stretches(sentence.text, sentence.spans) for sentence in sentences]
         spoken = [part.text for each in parts for part in each if not part.kept]
@@ -136,7 +143,7 @@ class TextTranslation:
             for future in futures:
                 future.cancel()
         translated = iter(self.model.tokenizer.decode(ids))
-        return ["".join(part.text if part.kept else next(translated) for part in each) for each in parts]
+        return [_put_together(each, translated) for each in parts]
 
 
 @dataclass
@@ -167,11 +174,26 @@ def _merged(spans: Sequence[Span]) -> list[Span]:
     return merged
 
 
-def _joined(translations: Sequence[str], segments: Sequence[Segment]) -> str:
-    return "".join(text + segment.space for text, segment in zip(translations, segments, strict=True))
+def _put_together(parts: Sequence[Stretch], translated: Iterator[str]) -> Candidate:
+    """A translation from parts, those that stay and the next of those that were translated."""
+    texts: list[str] = []
+    kept: list[tuple[Span, Span]] = []
+    source = target = 0
+    for part in parts:
+        text = part.text if part.kept else next(translated)
+        if part.is_placeholder:
+            kept.append(((source, source + len(part.text)), (target, target + len(text))))
+        texts.append(text)
+        source, target = source + len(part.text), target + len(text)
+    return Candidate("".join(texts), 0.0, kept)
 
 
-def _alternatives(best: Sequence[str], found: Sequence[Sequence[Candidate]], segments: Sequence[Segment]) -> list[str]:
-    """Other translations of a text: each differs in one sentence, where that costs least, the least costly first."""
+def versions(found: Sequence[Sequence[Candidate]], alternatives: int) -> list[list[str]]:
+    """The best translation of every sentence, and other versions of the whole.
+
+    Each differs from the best in one sentence, where that costs least, the least costly first.
+    """
+    best = [candidates[0].text for candidates in found]
     others = [(each.loss, place, each.text) for place, sentence in enumerate(found) for each in sentence[1:]]
-    return [_joined([*best[:place], text, *best[place + 1 :]], segments) for _, place, text in sorted(others)]
+    changed = [[*best[:place], text, *best[place + 1 :]] for _, place, text in sorted(others)[:alternatives]]
+    return [best, *changed]

@@ -21,8 +21,8 @@ _SHARE = 0.5
 class Alignment:
     """Words as character ranges, and for every word of the translation how much it looks at each of the source."""
 
-    source: list[Span]
-    target: list[Span]
+    source: Sequence[Span]
+    target: Sequence[Span]
     weights: list[list[float]]
 
     def links(self) -> list[tuple[int, int]]:
@@ -33,14 +33,17 @@ class Alignment:
             found += [(i, j) for i, weight in enumerate(row) if most > 0 and weight >= _SHARE * most]
         return sorted(found)
 
-    def best(self) -> list[int | None]:
-        """For every target word the source word it looks at most."""
-        return [max(range(len(row)), key=row.__getitem__) if any(row) else None for row in self.weights]
 
-
-def align(model: ServedModel, source: str, translation: str) -> Alignment:
-    """Align a sentence and its translation, which may be any text that the model can hold."""
-    source_words, target_words = word_spans(source), word_spans(translation)
+def align(
+    model: ServedModel,
+    source: str,
+    translation: str,
+    source_words: Sequence[Span] | None = None,
+    target_words: Sequence[Span] | None = None,
+) -> Alignment:
+    """Align a sentence and its translation, which may be any text that the model can hold; words may be given."""
+    source_words = word_spans(source) if source_words is None else source_words
+    target_words = word_spans(translation) if target_words is None else target_words
     source_ids, target_ids = model.encode([source, translation])
     weights = [[0.0] * len(source_words) for _ in target_words]
     if source_ids and target_ids:

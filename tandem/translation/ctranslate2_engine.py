@@ -67,7 +67,7 @@ class CTranslate2Engine:
         return found
 
     def attention(self, source: Sequence[int], target: Sequence[int]) -> list[list[float]]:
-        """How much each piece of a translation looks at each piece of its source, in the decoder's last layer."""
+        """How much each piece of a translation attends to each piece of its source."""
         [result] = self._translator.translate_batch(
             [self._named(source)],
             target_prefix=[self._named(target)],

@@ -11,6 +11,10 @@ from sentencex import segment as sentences_of
 # Where a sentence that is too long is cut, the best place first: after a mark between clauses, between words.
 _CUTS = (re.compile(r"(?<=[;:,\u2013\u2014\uff0c\u3001])\s*"), re.compile(r"\s+"))
 _EDGES = re.compile(r"(\s*)(.*?)(\s*)", re.DOTALL)
+# A line with the breaks after it. No sentence goes on after one: text in lines keeps its lines.
+_LINE = re.compile(r"[^\n\r\v\f\u0085\u2028\u2029]*[\n\r\v\f\u0085\u2028\u2029]+|[^\n\r\v\f\u0085\u2028\u2029]+")
+# White space of several bytes, on which sentencex 1.0 fails.
+_WIDE_SPACE = re.compile(r"[^\S\x00-\x7f]")
 
 
 @dataclass(frozen=True)
@@ -23,19 +27,40 @@ class Segment:
 
 
 def split_sentences(text: str, language: str) -> list[Segment]:
-    """The sentences of a text, in order; text and space of all of them make up the whole text."""
-    return [segment for part in sentences_of(language, text) for segment in _segments(part)]
+    """The sentences of a text, line by line; text and space of all of them make up the whole text."""
+    lines = _LINE.findall(text)
+    return [segment for line in lines for part in _sentences(line, language) for segment in _segments(part)]
 
 
 def split_long(segment: Segment, fits: Callable[[str], bool]) -> Iterator[Segment]:
     """Cut a sentence that does not fit: between clauses, else between words, else between characters."""
     text = segment.text
-    while not fits(text):
-        cut = _last_cut(text, fits)
+    while (beginning := _beginning(text, fits)) != text or not fits(text):
+        cut = _last_cut(beginning, fits)
         head = text[:cut].rstrip()
         yield Segment(head, text[len(head) : cut])
         text = text[cut:]
     yield Segment(text, segment.space)
+
+
+def _sentences(line: str, language: str) -> Iterator[str]:
+    """The sentences of a line with the white space between them; all of them make up the line."""
+    narrow = _WIDE_SPACE.sub(" ", line)
+    parts = sentences_of(language, narrow)
+    if "".join(parts) != narrow:  # sentencex 1.0 loses white space in long texts: rather one long sentence
+        parts = [narrow]
+    place = 0
+    for part in parts:
+        yield line[place : place + len(part)]
+        place += len(part)
+
+
+def _beginning(text: str, fits: Callable[[str], bool]) -> str:
+    """A beginning that is too long, but by less than its half: all of a very long text need not be looked at."""
+    length = 64
+    while length < len(text) and fits(text[:length]):
+        length *= 2
+    return text[:length]
 
 
 def _segments(part: str) -> Iterator[Segment]:

@@ -1,0 +1,1 @@
+"""The server, as a real process with real sockets."""

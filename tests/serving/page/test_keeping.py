@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.serving.page.conftest import OpenPage, Opened, ask
+from tests.serving.page.conftest import Opened, OpenPage, ask
 from tests.serving.page.holding_proxy import HoldingProxy
 
 pytestmark = pytest.mark.slow

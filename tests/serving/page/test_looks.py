@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 
-from tests.serving.page.conftest import OpenPage, Opened
+from tests.serving.page.conftest import Opened, OpenPage
 from tests.serving.page.holding_proxy import HoldingProxy
 
 pytestmark = pytest.mark.slow

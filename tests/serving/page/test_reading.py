@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.serving.page.conftest import OpenPage, Opened, ask
+from tests.serving.page.conftest import Opened, OpenPage, ask
 from tests.serving.page.holding_proxy import HoldingProxy
 
 pytestmark = pytest.mark.slow
