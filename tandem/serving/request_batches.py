@@ -107,6 +107,7 @@ class SentenceBatches:
         if gone:
             self._metrics.dropped.inc(len(gone))
             self._waiting = [waiting for waiting in self._waiting if not waiting.future.cancelled()]
+            self._metrics.queue.set(len(self._waiting))
         if not self._waiting:
             return []
         first = self._waiting[0]
