@@ -82,7 +82,7 @@ function update() {
   if (surplus > 0) {
     notice.show(
       `The text is ${number.format(surplus)} characters longer than the ${number.format(limit)} that this server ` +
-        "takes. Shorten it; for a long file there is `tandem translate`.",
+        "takes. Shorten it, or translate a file with the command tandem translate.",
     );
     return;
   }
@@ -193,8 +193,8 @@ function changedPair(pair) {
   view.box.lang = pair.target;
   element("alternatives").lang = pair.target;
   element("model").textContent = languages.modelOf(pair);
-  notice.clear();
-  translating.use(pair, source.text);
+  translating.use(pair);
+  update();
 }
 
 /** The translation becomes the text, in the other direction. */

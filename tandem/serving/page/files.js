@@ -18,7 +18,7 @@ export class Files {
 
   async open(file) {
     if (file.size > MOST_BYTES) {
-      this.failed(`${file.name} is too large for this page; translate it with \`tandem translate\`.`);
+      this.failed(`${file.name} is too large for this page; use the command tandem translate.`);
       return;
     }
     try {

@@ -6,6 +6,9 @@ const MOST_ENTRIES = 50;
 // Longer texts are files that somebody has; the browser's storage is small.
 const MOST_CHARACTERS = 20000;
 
+const moment = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "short" });
+const names = new Intl.DisplayNames(["en"], { type: "language" });
+
 export class History {
   #cleared = null;
 
@@ -41,7 +44,7 @@ export class History {
   get entries() {
     try {
       const found = JSON.parse(stored(() => localStorage.getItem(KEY)) ?? "[]");
-      return Array.isArray(found) ? found.filter((entry) => typeof entry?.text === "string") : [];
+      return Array.isArray(found) ? found.filter(isEntry) : [];
     } catch {
       return [];
     }
@@ -58,10 +61,8 @@ export class History {
     const last = this.entries.find((one) => one.session === this.session);
     if (last && !related(last.text, text)) this.begin();
     const entry = { session: this.session, when: Date.now(), text, translation, ...pair };
-    const others = this.entries.filter(
-      (one) =>
-        one.session !== this.session && !(one.text === text && one.source === pair.source && one.target === pair.target),
-    );
+    const same = (one) => one.text === text && one.source === pair.source && one.target === pair.target;
+    const others = this.entries.filter((one) => one.session !== this.session && !same(one));
     this.#write([entry, ...others].slice(0, MOST_ENTRIES));
   }
 
@@ -85,7 +86,7 @@ export class History {
     button.append(
       line("text", entry.text, entry.source),
       line("result", entry.translation, entry.target),
-      line("when", `${new Date(entry.when).toLocaleString()} · ${entry.source} to ${entry.target}`),
+      line("when", `${moment.format(entry.when)} · ${named(entry.source)} to ${named(entry.target)}`),
     );
     button.addEventListener("click", () => {
       this.dialog.close();
@@ -94,6 +95,15 @@ export class History {
     });
     row.append(button);
     return row;
+  }
+}
+
+/** A language's name; its code, if that is none that the browser knows. */
+function named(code) {
+  try {
+    return names.of(code);
+  } catch {
+    return code;
   }
 }
 
@@ -107,6 +117,8 @@ function line(name, text, language) {
 
 /** Whether one text is likely a later state of the other: they begin or end alike. */
 const related = (one, other) => one.slice(0, 8) === other.slice(0, 8) || one.slice(-8) === other.slice(-8);
+
+const isEntry = (one) => typeof one?.text === "string" && typeof one.translation === "string" && one.when > 0;
 
 const newSession = () => `${Date.now()}-${Math.random()}`;
 

@@ -16,7 +16,8 @@ function setUpPointer({ source, view, translating, lights, alternatives }) {
     cancelAnimationFrame(frame);
     if (event.pointerType !== "touch") frame = requestAnimationFrame(() => action(event));
   };
-  source.field.addEventListener("pointermove", once((event) => lightSource(source, lights, source.offsetAt(event.clientX, event.clientY))));
+  const overText = (event) => lightSource(source, lights, source.offsetAt(event.clientX, event.clientY));
+  source.field.addEventListener("pointermove", once(overText));
   view.box.addEventListener("pointermove", once((event) => lightTarget(view, lights, event)));
   for (const box of [source.field, view.box]) {
     box.addEventListener("pointerleave", () => {

@@ -48,7 +48,7 @@ export function reconcile(units, text, memory) {
   const { start, end, from, to } = changedRange(units, textOf(units), text);
   const removed = units.slice(start, end);
   const middle = text.slice(from, to);
-  const added = middle ? unitsOf(middle, from === 0 || text[from - 1] === "\n", to === text.length, memory) : [];
+  const added = unitsOf(middle, memory);
   const waiting = added.filter((unit) => unit.waiting);
   if (waiting.length === 1) {
     waiting[0].stale = removed.flatMap((unit) => (unit.waiting ? unit.stale : [unit.shown]));
@@ -126,27 +126,24 @@ function wordBefore(text, place) {
   return index - 1;
 }
 
-/** New text as units: lines that the memory knows are translated, all others wait, together where they are neighbours. */
-function unitsOf(text, beginsLine, endsText, memory) {
+/** Whole sentences as units: lines that the memory knows are translated, others wait, neighbours together. */
+function unitsOf(text, memory) {
   const units = [];
   let waiting = "";
   const flush = () => {
     if (waiting) units.push(waitingUnit(waiting));
     waiting = "";
   };
-  const lines = text.match(/[^\n]*\n|[^\n]+$/g) ?? [];
-  lines.forEach((line, index) => {
-    const ended = line.endsWith("\n");
-    const whole = (index > 0 || beginsLine) && (ended || endsText);
-    const content = ended ? line.slice(0, -1) : line;
-    const known = whole && content.trim() ? memory.recall(content, ended ? "\n" : "") : null;
+  for (const line of text.match(/[^\n]*\n|[^\n]+$/g) ?? []) {
+    const end = line.endsWith("\n") ? "\n" : "";
+    const known = memory.recall(line.slice(0, line.length - end.length), end);
     if (known) {
       flush();
       units.push(...known);
     } else {
       waiting += line;
     }
-  });
+  }
   flush();
   return units;
 }

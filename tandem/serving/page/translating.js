@@ -30,12 +30,11 @@ export class Translating {
     return this.units.some((unit) => unit.waiting);
   }
 
-  /** Another pair of languages: everything is translated anew. */
-  use(pair, text) {
+  /** Another pair of languages: everything is to be translated anew. */
+  use(pair) {
     this.#splice({ start: 0, removed: this.units, added: [] });
     this.#current?.controller.abort();
     this.pair = pair;
-    this.update(text);
   }
 
   /** Another text. */

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
-import os
 import shutil
 import subprocess
 import sys
-import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import httpx
 import pytest
 
 from tandem.config import CorpusConfig
@@ -23,6 +19,7 @@ from tandem.corpus.prepare.pipeline import prepare
 from tandem.corpus.text_files import CorpusTexts
 from tandem.demo import write_demo_text
 from tests.serving.page.holding_proxy import HoldingProxy
+from tests.serving.servers import RunningServer, running
 
 if TYPE_CHECKING:
     from playwright import sync_api as playwright
@@ -33,12 +30,6 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shuti
 # Enough to translate most of the demo's sentences as they should be.
 STEPS = 120
 NOON = datetime(2030, 1, 1, 12)
-SERVE = """
-import sys
-from tandem.serving.run_server import serve
-from tandem.serving.serve_settings import ServeSettings
-serve(sys.argv[2:], ServeSettings.model_validate_json(sys.argv[1]))
-"""
 
 
 @dataclass
@@ -97,7 +88,6 @@ LIT = """() => {
     return lit;
 }"""
 OpenPage = Callable[..., Opened]
-StartServer = Callable[..., AbstractContextManager[str]]
 
 
 @pytest.fixture(scope="session")
@@ -116,36 +106,16 @@ def demo_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def start_server() -> StartServer:
-    """Starts a server in a process of its own; gives its address."""
-
-    @contextlib.contextmanager
-    def start(*models: Path, **settings: object) -> Iterator[str]:
-        given = json.dumps({"port": 0, "threads": 1, **settings})
-        command = [sys.executable, "-c", SERVE, given, *map(str, models)]
-        environment = {name: value for name, value in os.environ.items() if name != "TANDEM_API_KEYS"}
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
-            assert process.stdout is not None
-            for line in process.stdout:
-                if line.startswith("listening on "):
-                    yield line.split()[2] + "/"
-                    process.terminate()
-                    break
-            else:
-                raise AssertionError("the server ended before it listened")
-
-    return start
-
-
-@pytest.fixture(scope="session")
-def server(demo_run: Path, start_server: StartServer) -> Iterator[str]:
-    with start_server(demo_run) as address:
-        yield address
+def served(demo_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    """A server of the run."""
+    with running([demo_run], tmp_path_factory.mktemp("served") / "log", threads=1) as started:
+        yield started
 
 
 @pytest.fixture
-def proxy(server: str) -> Iterator[HoldingProxy]:
-    between = HoldingProxy(server)
+def proxy(served: RunningServer) -> Iterator[HoldingProxy]:
+    """The server, with a proxy before it."""
+    between = HoldingProxy(served.url)
     yield between
     between.stop()
 
@@ -191,10 +161,9 @@ def open_page(browser: playwright.Browser) -> Iterator[OpenPage]:
         assert [text for text in opened.complaints if not text.startswith("Failed to load resource")] == []
 
 
-def ask(address: str, path: str, **fields: object) -> Any:
+def ask(url: str, path: str, **fields: object) -> Any:
     """What the server answers, without any page."""
-    request = urllib.request.Request(
-        address + path, json.dumps(fields).encode(), {"Content-Type": "application/json"}, method="POST"
-    )
-    with urllib.request.urlopen(request) as answer:
-        return json.load(answer)
+    with httpx.Client(base_url=url, timeout=120, trust_env=False) as client:
+        answer = client.post(path, json=fields)
+    assert answer.status_code == 200, answer.text
+    return answer.json()

@@ -39,9 +39,9 @@ class Hold:
 class HoldingProxy:
     """Passes requests on to a server, one connection for each."""
 
-    def __init__(self, address: str) -> None:
-        self.server = address
-        parts = urlsplit(address)
+    def __init__(self, server: str) -> None:
+        self.server = server
+        parts = urlsplit(server)
         self.upstream = (str(parts.hostname), int(parts.port or 80))
         self.asked: list[Asked] = []
         self.holds: dict[str, Hold] = {}

@@ -114,3 +114,19 @@ def test_panes_are_beside_each_other_where_there_is_room(proxy: HoldingProxy, op
     assert opened.page.evaluate(beside)
     opened.page.set_viewport_size({"width": 768, "height": 1024})
     assert not opened.page.evaluate(beside)
+
+
+def test_a_long_text_on_a_phone_scrolls_with_the_caret(proxy: HoldingProxy, open_page: OpenPage) -> None:
+    opened = open_page(proxy.address, width=360, height=740, has_touch=True, is_mobile=True)
+    opened.put("\n".join([TEXT] * 20))
+    field = opened.page.locator("#source")
+    field.press("Control+End")
+    field.press_sequentially(" I")
+    # The sheet has followed the caret to its end, and the translation begins on the same screen.
+    sheet = (
+        "(field) => { const box = field.closest('.sheet'); return box.scrollTop + box.clientHeight - box.scrollHeight }"
+    )
+    assert abs(opened.page.eval_on_selector("#source", sheet)) < 40
+    top = "(box) => box.closest('.pane').getBoundingClientRect().top - innerHeight"
+    opened.page.evaluate("() => scrollTo(0, 0)")
+    assert opened.page.eval_on_selector("#translation", top) < 0

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from tests.serving.page.conftest import OpenPage, StartServer
+from tests.serving.page.conftest import OpenPage
 from tests.serving.page.holding_proxy import HoldingProxy
+from tests.serving.servers import running
 
 pytestmark = pytest.mark.slow
 KEY = "a-key-for-the-page"
@@ -18,12 +19,12 @@ MARKUP = "() => document.querySelectorAll('main img, main script, .sentence *').
 
 
 @pytest.fixture
-def strict(demo_run: Path, start_server: StartServer, tmp_path: Path) -> Iterator[str]:
+def strict(demo_run: Path, tmp_path: Path) -> Iterator[str]:
     """A server that asks for a key and takes short texts only."""
     keys = tmp_path / "keys"
     keys.write_text(f"{KEY}\n", encoding="utf-8")
-    with start_server(demo_run, keys=str(keys), char_limit=100) as address:
-        yield address
+    with running([demo_run], tmp_path / "log", keys=str(keys), char_limit=100) as started:
+        yield f"{started.url}/"
 
 
 def test_html_that_is_pasted_in_is_text(proxy: HoldingProxy, open_page: OpenPage) -> None:

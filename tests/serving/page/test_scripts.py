@@ -28,7 +28,8 @@ SCENE = """async (texts) => {
         units.splice(start, removed.length, ...added);
         if (textOf(units) !== text) throw new Error(`lost: ${JSON.stringify([textOf(units), text])}`);
         sent = units.filter((unit) => unit.waiting).map((unit) => unit.source);
-        units = units.flatMap((unit) => unit.waiting ? unit.source.split(/(?<=[.] +)(?=[^ ])|(?<=\\n)/).flatMap((part) => {
+        const border = /(?<=[.] +)(?=[^ ])|(?<=\\n)/;
+        units = units.flatMap((unit) => unit.waiting ? unit.source.split(border).flatMap((part) => {
             const [, before, words, space] = /^(\\s*)([^]*?)(\\s*)$/.exec(part);
             return [
                 ...(before ? [new Unit("", before, "")] : []),
