@@ -1,0 +1,167 @@
+"""Exports loaded for real by the programs they are made for, each in an environment of its own, without Tandem."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import socket
+import subprocess
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tandem
+from tandem.exporting.ctranslate2_folder import plain_length_penalty
+from tandem.training.run_directory import Run
+from tandem.translation.translator import Translator
+from testbed.peer_environments import ENVIRONMENTS
+from tests.exporting import peers
+
+pytestmark = pytest.mark.slow
+ODD = ["", "  a  b ", "A </s> B <pad>", "\u2581x", "\U0001f600 \u00e9\n\tz", "a\u0000b"]
+
+
+@pytest.fixture(scope="module")
+def own(sure_run: Path) -> Translator:
+    return Translator.load(sure_run, engine="tandem")
+
+
+@pytest.fixture(scope="module")
+def huggingface(sure_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tandem.export_run(sure_run, tmp_path_factory.mktemp("hub") / "model", to="huggingface").path
+
+
+@pytest.fixture(scope="module")
+def argos(sure_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("argos") / "en-de.argosmodel"
+    return tandem.export_run(sure_run, place, to="argos", quantization="float32").path
+
+
+def alike(texts: list[str], expected: list[str]) -> int:
+    return sum(one == other for one, other in zip(texts, expected, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("environment", "major"),
+    [
+        pytest.param(name, name[-1], marks=peers.needs(name), id=name)
+        for name in ("transformers-4", "transformers-5")
+    ],
+)
+def test_transformers_loads_the_folder_and_translates_as_we_do(
+    huggingface: Path, own: Translator, dev_lines: list[str], tmp_path: Path, environment: str, major: str
+) -> None:
+    answer = peers.run_in(
+        environment, peers.TRANSFORMERS, tmp_path / "home", folder=str(huggingface), lines=dev_lines, odd=ODD
+    )
+    assert answer["version"].startswith(f"{major}.")
+    assert answer["model"] == "PegasusForConditionalGeneration"
+    eos = 3
+    assert answer["pieces"] == [[*ids, eos] for ids in own.tokenizer.encode([*dev_lines, *ODD])]
+    assert alike(answer["texts"], own.translate(dev_lines)) >= len(dev_lines) - 1
+
+
+@pytest.mark.parametrize(
+    "environment", [pytest.param(name, marks=peers.needs(name)) for name in ("transformers-4", "transformers-5")]
+)
+def test_the_stock_converter_makes_a_ctranslate2_model_of_the_folder(
+    sure_run: Path, huggingface: Path, own: Translator, dev_lines: list[str], tmp_path: Path, environment: str
+) -> None:
+    converter = ENVIRONMENTS[environment].python.with_name("ct2-transformers-converter")
+    command = [converter, "--model", huggingface, "--output_dir", tmp_path / "converted"]
+    subprocess.run(command, env=peers.own_home(tmp_path), check=True, capture_output=True)
+    search = Run.open(sure_run).config.search
+    answer = peers.run_in(
+        environment,
+        peers.CONVERTED,
+        tmp_path / "home",
+        folder=str(huggingface),
+        converted=str(tmp_path / "converted"),
+        lines=dev_lines,
+        beam=search.beam,
+        penalty=plain_length_penalty(search.length_penalty),
+    )
+    assert alike(answer["texts"], own.translate(dev_lines)) >= len(dev_lines) - 1
+
+
+@peers.needs("argos")
+def test_argos_translate_installs_the_package_and_asks_the_network_for_nothing(
+    argos: Path, own: Translator, dev_lines: list[str], tmp_path: Path
+) -> None:
+    texts = {
+        "The old man reads. A dog sleeps. Mr. Smith is old.": ["The old man reads.", "A dog sleeps.", "Mr. Smith is old."],
+        'He said "Go." Then... And 3.50 euros! J. R. left.': ['He said "Go."', "Then...", "And 3.50 euros!", "J. R. left."],
+        "\u4f60\u597d\u3002\u518d\u89c1\uff01": ["\u4f60\u597d\u3002", "\u518d\u89c1\uff01"],
+        "x" * 3000 + ". Then more.": ["x" * 3000 + ".", "Then more."],
+        "One.\n\nTwo": ["One.", "Two"],
+    }
+    answer = peers.run_in(
+        "argos",
+        peers.NO_NETWORK + peers.ARGOS,
+        tmp_path / "home",
+        package=str(argos),
+        lines=dev_lines,
+        split=list(texts),
+    )
+    assert answer["asked"] == []
+    assert answer["sentences"] == list(texts.values())
+    # Its own search: a beam of 4 and another length penalty.
+    assert alike(answer["texts"], own.translate(dev_lines)) >= len(dev_lines) - 3
+
+
+@peers.needs("libretranslate")
+def test_libretranslate_serves_the_packages_offline(
+    sure_run: Path, argos: Path, own: Translator, dev_lines: list[str], tmp_path: Path
+) -> None:
+    # With a single package it would spend a minute on asking the network for more.
+    back = tmp_path / "back"
+    shutil.copytree(sure_run, back)
+    facts = json.loads((back / "run.json").read_text())
+    (back / "run.json").write_text(json.dumps({**facts, "languages": ["de", "en"]}))
+    other = tandem.export_run(back, tmp_path / "de-en.argosmodel", to="argos").path
+    home = tmp_path / "home"
+    packages = [str(argos), str(other)]
+    assert peers.run_in("libretranslate", peers.NO_NETWORK + peers.INSTALL, home, packages=packages) == 2
+    with serving(home) as address:
+        languages = asked(f"{address}/languages")
+        assert {(one["code"], one["name"]) for one in languages} == {("en", "English"), ("de", "German")}
+        answers = [
+            asked(f"{address}/translate", {"q": line, "source": "en", "target": "de"}) for line in dev_lines[:5]
+        ]
+    assert alike([answer["translatedText"] for answer in answers], own.translate(dev_lines[:5])) >= 4
+
+
+@contextmanager
+def serving(home: Path) -> Iterator[str]:
+    """A LibreTranslate on a free port, from its first answer on."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    program = ENVIRONMENTS["libretranslate"].python.with_name("libretranslate")
+    command = [program, "--host", "127.0.0.1", "--port", str(port), "--disable-web-ui"]
+    with (
+        (home / "log").open("wb") as log,
+        subprocess.Popen(command, cwd=home, env=peers.own_home(home), stdout=log, stderr=log) as server,
+    ):
+        try:
+            while not listens(port):
+                # Not ended, then: look again.
+                with pytest.raises(subprocess.TimeoutExpired):
+                    server.wait(timeout=0.1)
+            yield f"http://127.0.0.1:{port}"
+        finally:
+            server.kill()
+
+
+def listens(port: int) -> bool:
+    with socket.socket() as trial:
+        return trial.connect_ex(("127.0.0.1", port)) == 0
+
+
+def asked(url: str, fields: dict[str, str] | None = None) -> Any:
+    body = None if fields is None else json.dumps(fields).encode()
+    with urllib.request.urlopen(urllib.request.Request(url, body, {"Content-Type": "application/json"})) as answer:
+        return json.load(answer)
