@@ -9,6 +9,7 @@ import os
 import resource
 import signal
 import socket
+import webbrowser
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import FrameType
@@ -59,17 +60,19 @@ def serve(models: Sequence[str | Path], settings: ServeSettings | None = None) -
 class _Server(uvicorn.Server):
     """Uvicorn's server with our signals: it ends with code 0 after a stop, and loads models anew at SIGHUP."""
 
-    def __init__(self, config: uvicorn.Config, watch: ModelWatch, address: str, stop_seconds: float) -> None:
+    def __init__(self, config: uvicorn.Config, watch: ModelWatch, address: str, settings: ServeSettings) -> None:
         super().__init__(config)
-        self._watch, self._address, self._stop_seconds = watch, address, stop_seconds
+        self._watch, self._address, self._settings = watch, address, settings
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         print(f"listening on {self._address} (Ctrl-C stops)", flush=True)
+        if self._settings.open_browser:
+            webbrowser.open(self._address)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         assert isinstance(self.config.app, RequestGate)
-        asyncio.get_running_loop().call_later(self._stop_seconds, self.config.app.give_up)
+        asyncio.get_running_loop().call_later(self._settings.stop_seconds, self.config.app.give_up)
         await super().shutdown(sockets)
 
     @contextlib.contextmanager
@@ -107,7 +110,7 @@ def _run(service: TranslationService, settings: ServeSettings, listener: socket.
         timeout_graceful_shutdown=int(settings.stop_seconds) + _LAST_ANSWER_SECONDS,
         backlog=_BACKLOG,
     )
-    _Server(config, watch, _address(listener), settings.stop_seconds).run(sockets=[listener])
+    _Server(config, watch, _address(listener), settings).run(sockets=[listener])
 
 
 def _reload(models: ServedModels, keys: ApiKeys, asked: bool) -> None:

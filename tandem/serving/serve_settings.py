@@ -44,6 +44,9 @@ class ServeSettings(Section):
     watch_seconds: float = Field(default=2.0, gt=0)
     """Seconds between two looks for a newer checkpoint or export."""
 
+    open_browser: bool = False
+    """Open the page in a browser once the server listens."""
+
     @property
     def body_limit(self) -> int:
         """Bytes that the body of a request may have, whatever its form."""
