@@ -9,7 +9,6 @@ from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse, Response, StreamingResponse
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
-from starlette.types import ASGIApp
 
 import tandem
 from tandem.serving.api_docs import describe_body, docs_page, docs_style
@@ -45,7 +44,7 @@ _ERRORS: dict[int | str, dict[str, Any]] = {
 }
 
 
-def create_app(service: TranslationService) -> ASGIApp:
+def create_app(service: TranslationService) -> RequestGate:
     """The whole app: routes behind the gate, open to pages of any origin as LibreTranslate is."""
     app = FastAPI(
         title="Tandem",
@@ -62,8 +61,8 @@ def create_app(service: TranslationService) -> ASGIApp:
     _add_facts(app, service)
     _add_page(app)
     paths = {getattr(route, "path", "") for route in app.routes}
-    gate = RequestGate(app, service.settings, service.metrics, paths)
-    return CORSMiddleware(gate, allow_origins=["*"], allow_methods=["GET", "POST"], allow_headers=["*"])
+    app.add_middleware(CORSMiddleware, allow_origins=["*"], allow_methods=["GET", "POST"], allow_headers=["*"])
+    return RequestGate(app, service.settings, service.metrics, paths)
 
 
 def _add_translation(app: FastAPI, service: TranslationService) -> None:

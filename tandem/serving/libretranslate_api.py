@@ -63,7 +63,6 @@ Texts = Annotated[
 ]
 OneText = Annotated[str, AfterValidator(_one_text), WithJsonSchema(_TEXT_SCHEMA)]
 LanguageCode = Annotated[str, AfterValidator(_text)]
-ApiKey = Annotated[str | None, Field(description="The API key, where the server asks for one.")]
 
 
 class ApiRequest(BaseModel):
@@ -153,12 +152,15 @@ class TranslateAnswer(BaseModel):
     alternatives: list[str] | list[list[str]] | None = None
 
 
+NumberPair = Annotated[list[int], Field(min_length=2, max_length=2)]
+
+
 class AlignAnswer(BaseModel):
     """Words as ranges of UTF-16 code units, and the pairs that belong together."""
 
-    source: list[tuple[int, int]]
-    target: list[tuple[int, int]]
-    links: list[tuple[int, int]]
+    source: list[NumberPair]
+    target: list[NumberPair]
+    links: list[NumberPair]
 
 
 class LanguageAnswer(BaseModel):

@@ -12,7 +12,7 @@ from itertools import pairwise
 from tandem.serving.markup_parts import Span, TextLine, kept_around, parse_markup, split_line
 from tandem.serving.served_models import ServedModel
 from tandem.serving.tag_placement import MarkedSentence, TagPlacement, needs_alignment
-from tandem.serving.text_translation import LONG_TEXT, Candidate, TextTranslation, TranslatedText, versions
+from tandem.serving.text_translation import LONG_TEXT, SentenceTranslation, TextTranslation, TranslatedText, versions
 from tandem.serving.word_alignment import align
 
 # Tags in a sentence that are carried over by the words they stand at. Text with more is translated from tag to tag.
@@ -71,7 +71,9 @@ def _sentences(line: TextLine, model: ServedModel) -> Iterator[Span]:
                 yield first + len(text) - len(text.lstrip()), last - len(text) + len(text.rstrip())
 
 
-async def _rendered(sentence: MarkedSentence, candidate: Candidate, model: ServedModel) -> Candidate:
+async def _rendered(
+    sentence: MarkedSentence, candidate: SentenceTranslation, model: ServedModel
+) -> SentenceTranslation:
     """A translation with its tags."""
     placement = TagPlacement(sentence, candidate.text, candidate.kept)
     aligner = partial(align, model, sentence.text, candidate.text) if needs_alignment(sentence) else None

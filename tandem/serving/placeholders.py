@@ -28,7 +28,7 @@ _SPOKEN = re.compile(r"\w")
 
 
 @dataclass(frozen=True)
-class Stretch:
+class SentencePart:
     """Part of a sentence: text to translate, or what must stay as it is."""
 
     text: str
@@ -64,22 +64,29 @@ def locate(kept: Sequence[str], translation: str) -> list[tuple[int, int]] | Non
     return [found[number] for number in range(len(kept))]
 
 
-def stretches(text: str, spans: Sequence[tuple[int, int]]) -> list[Stretch]:
+def stretches(text: str, spans: Sequence[tuple[int, int]]) -> list[SentencePart]:
     """The text cut at what must stay. White space and marks without a letter between them stay, too."""
     parts, done = [], 0
     for start, end in spans:
-        parts += [Stretch(text[done:start], kept=False), Stretch(text[start:end], kept=True, is_placeholder=True)]
+        parts += [
+            SentencePart(text[done:start], kept=False),
+            SentencePart(text[start:end], kept=True, is_placeholder=True),
+        ]
         done = end
-    parts.append(Stretch(text[done:], kept=False))
+    parts.append(SentencePart(text[done:], kept=False))
     return [part for each in parts if each.text for part in ([each] if each.kept else _with_edges(each.text))]
 
 
-def _with_edges(text: str) -> list[Stretch]:
+def _with_edges(text: str) -> list[SentencePart]:
     """A stretch to translate without the white space and marks at its edges, which stay."""
     if not _SPOKEN.search(text):
-        return [Stretch(text, kept=True)]
+        return [SentencePart(text, kept=True)]
     body = text.lstrip(" \t\r\n,;:.!?)]}")
     before = text[: len(text) - len(body)]
     core = body.rstrip()
-    edges = (Stretch(before, kept=True), Stretch(core, kept=False), Stretch(body[len(core) :], kept=True))
+    edges = (
+        SentencePart(before, kept=True),
+        SentencePart(core, kept=False),
+        SentencePart(body[len(core) :], kept=True),
+    )
     return [part for part in edges if part.text]

@@ -30,7 +30,14 @@ class RequestGate:
 
     def __init__(self, app: ASGIApp, settings: ServeSettings, metrics: ServerMetrics, paths: Collection[str]) -> None:
         self._app, self._settings, self._metrics, self._paths = app, settings, metrics, frozenset(paths)
-        self._open = 0
+        self._open, self._stopping = 0, False
+        self._works: set[asyncio.Future[None]] = set()
+
+    def give_up(self) -> None:
+        """Answer what is still being worked on that the server stops."""
+        self._stopping = True
+        for work in self._works:
+            work.cancel()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -60,18 +67,20 @@ class RequestGate:
             return
         gone = asyncio.ensure_future(_until_gone(receive))
         work = asyncio.ensure_future(self._app(scope, _replayed(body, gone), answer.send))
+        self._works.add(work)
         try:
             await asyncio.wait({work, gone}, timeout=self._settings.time_out, return_when=asyncio.FIRST_COMPLETED)
             if not work.done() and not gone.done() and answer.status is not None:
                 # A stream that has begun minds the time itself, because it says so in its last line.
                 await asyncio.wait({work, gone}, return_when=asyncio.FIRST_COMPLETED)
+            if work.cancelled() and self._stopping:
+                raise ApiError(503, "the server is stopping; try again later", {"retry-after": "5"})
             if work.done():
                 _raise_failure(work)
             elif not gone.done():
                 raise ApiError(504, f"not done within {self._settings.time_out:g} seconds; send less at once")
-        except asyncio.CancelledError:
-            raise ApiError(503, "the server is stopping; try again later", {"retry-after": "5"}) from None
         finally:
+            self._works.discard(work)
             work.cancel()
             gone.cancel()
             await asyncio.gather(work, gone, return_exceptions=True)
@@ -121,7 +130,12 @@ class _Answer:
         if self.status is not None:
             return
         body = json.dumps({"error": error.message}).encode()
-        headers = {"content-type": "application/json", "content-length": str(len(body)), **error.headers}
+        headers = {
+            "content-type": "application/json",
+            "content-length": str(len(body)),
+            "access-control-allow-origin": "*",
+            **error.headers,
+        }
         encoded = [(name.encode(), value.encode()) for name, value in headers.items()]
         await self.send({"type": "http.response.start", "status": error.status, "headers": encoded})
         await self.send({"type": "http.response.body", "body": body})

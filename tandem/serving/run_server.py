@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 import os
@@ -19,6 +20,7 @@ from tandem.serving.api_keys import ApiKeys
 from tandem.serving.app import create_app
 from tandem.serving.guarded_connections import GuardedConnection
 from tandem.serving.request_batches import SentenceBatches
+from tandem.serving.request_gate import RequestGate
 from tandem.serving.serve_settings import ServeSettings
 from tandem.serving.served_models import ModelWatch, ServedModels
 from tandem.serving.server_metrics import ServerMetrics
@@ -29,6 +31,7 @@ log = logging.getLogger(__name__)
 # Files and sockets that are no clients'.
 _OWN_FILES = 64
 _BACKLOG = 2048
+_LAST_ANSWER_SECONDS = 5
 
 
 def serve(models: Sequence[str | Path], settings: ServeSettings | None = None) -> None:
@@ -56,13 +59,18 @@ def serve(models: Sequence[str | Path], settings: ServeSettings | None = None) -
 class _Server(uvicorn.Server):
     """Uvicorn's server with our signals: it ends with code 0 after a stop, and loads models anew at SIGHUP."""
 
-    def __init__(self, config: uvicorn.Config, watch: ModelWatch, address: str) -> None:
+    def __init__(self, config: uvicorn.Config, watch: ModelWatch, address: str, stop_seconds: float) -> None:
         super().__init__(config)
-        self._watch, self._address = watch, address
+        self._watch, self._address, self._stop_seconds = watch, address, stop_seconds
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         print(f"listening on {self._address} (Ctrl-C stops)", flush=True)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        assert isinstance(self.config.app, RequestGate)
+        asyncio.get_running_loop().call_later(self._stop_seconds, self.config.app.give_up)
+        await super().shutdown(sockets)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -95,10 +103,11 @@ def _run(service: TranslationService, settings: ServeSettings, listener: socket.
         log_config=None,
         access_log=False,
         server_header=False,
-        timeout_graceful_shutdown=int(settings.stop_seconds) or 1,
+        # Beyond that, which the gate has for its last answers, connections are cut.
+        timeout_graceful_shutdown=int(settings.stop_seconds) + _LAST_ANSWER_SECONDS,
         backlog=_BACKLOG,
     )
-    _Server(config, watch, _address(listener)).run(sockets=[listener])
+    _Server(config, watch, _address(listener), settings.stop_seconds).run(sockets=[listener])
 
 
 def _reload(models: ServedModels, keys: ApiKeys, asked: bool) -> None:

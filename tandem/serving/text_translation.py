@@ -7,7 +7,7 @@ import re
 from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from tandem.serving.placeholders import Stretch, find_placeholders, is_kept, locate, stretches
+from tandem.serving.placeholders import SentencePart, find_placeholders, is_kept, locate, stretches
 from tandem.serving.request_batches import SentenceBatches
 from tandem.serving.served_models import ServedModel
 from tandem.translation.engine import Hypothesis
@@ -20,7 +20,7 @@ Span = tuple[int, int]
 
 
 @dataclass(frozen=True)
-class Candidate:
+class SentenceTranslation:
     """A translation of a sentence."""
 
     text: str
@@ -83,7 +83,7 @@ class TextTranslation:
 
     async def sentences(
         self, sentences: Sequence[str], kept: Sequence[Sequence[Span]] | None = None, count: int = 1
-    ) -> list[list[Candidate]]:
+    ) -> list[list[SentenceTranslation]]:
         """Translations of each sentence, the best first; `kept` are the spans that must stay, beside placeholders."""
         pending = self._submit(sentences, kept, count)
         try:
@@ -107,31 +107,31 @@ class TextTranslation:
             sentence.source, sentence.future = source, future
         return pending
 
-    async def _finish(self, pending: Sequence[_PendingSentence]) -> list[list[Candidate]]:
+    async def _finish(self, pending: Sequence[_PendingSentence]) -> list[list[SentenceTranslation]]:
         found = [await self._candidates(sentence) for sentence in pending]
         lost = [place for place, candidates in enumerate(found) if not candidates]
         for place, candidate in zip(lost, await self._in_parts([pending[place] for place in lost]), strict=True):
             found[place] = [candidate]
         return found
 
-    async def _candidates(self, sentence: _PendingSentence) -> list[Candidate]:
+    async def _candidates(self, sentence: _PendingSentence) -> list[SentenceTranslation]:
         """The different translations that have all placeholders; of the best one, if it has lost some, none."""
         if sentence.future is None:
-            return [Candidate(sentence.text, 0.0, [(span, span) for span in sentence.spans])]
+            return [SentenceTranslation(sentence.text, 0.0, [(span, span) for span in sentence.spans])]
         hypotheses = await sentence.future
         texts = self.model.tokenizer.decode([without_loop(each.ids, sentence.source) for each in hypotheses])
         literally = [sentence.text[start:end] for start, end in sentence.spans]
-        found: dict[str, Candidate] = {}
+        found: dict[str, SentenceTranslation] = {}
         for text, hypothesis in zip(texts, hypotheses, strict=True):
             places = locate(literally, text)
             if places is not None:
                 loss, kept = hypotheses[0].score - hypothesis.score, list(zip(sentence.spans, places, strict=True))
-                found.setdefault(text, Candidate(text, loss, kept))
+                found.setdefault(text, SentenceTranslation(text, loss, kept))
             elif not found:
                 return []
         return list(found.values())
 
-    async def _in_parts(self, sentences: Sequence[_PendingSentence]) -> list[Candidate]:
+    async def _in_parts(self, sentences: Sequence[_PendingSentence]) -> list[SentenceTranslation]:
         """Sentences whose parts around what must stay are translated by themselves."""
         parts = [stretches(sentence.text, sentence.spans) for sentence in sentences]
         spoken = [part.text for each in parts for part in each if not part.kept]
@@ -174,7 +174,7 @@ def _merged(spans: Sequence[Span]) -> list[Span]:
     return merged
 
 
-def _put_together(parts: Sequence[Stretch], translated: Iterator[str]) -> Candidate:
+def _put_together(parts: Sequence[SentencePart], translated: Iterator[str]) -> SentenceTranslation:
     """A translation from parts, those that stay and the next of those that were translated."""
     texts: list[str] = []
     kept: list[tuple[Span, Span]] = []
@@ -185,10 +185,10 @@ def _put_together(parts: Sequence[Stretch], translated: Iterator[str]) -> Candid
             kept.append(((source, source + len(part.text)), (target, target + len(text))))
         texts.append(text)
         source, target = source + len(part.text), target + len(text)
-    return Candidate("".join(texts), 0.0, kept)
+    return SentenceTranslation("".join(texts), 0.0, kept)
 
 
-def versions(found: Sequence[Sequence[Candidate]], alternatives: int) -> list[list[str]]:
+def versions(found: Sequence[Sequence[SentenceTranslation]], alternatives: int) -> list[list[str]]:
     """The best translation of every sentence, and other versions of the whole.
 
     Each differs from the best in one sentence, where that costs least, the least costly first.

@@ -106,7 +106,9 @@ def running(
             process.kill()
 
 
-def export_checkpoint(run: Run, checkpoint: Checkpoint, folder: Path, languages: tuple[str, str] = ("en", "de")) -> None:
+def export_checkpoint(
+    run: Run, checkpoint: Checkpoint, folder: Path, languages: tuple[str, str] = ("en", "de")
+) -> None:
     """An exported folder of a checkpoint; one that is there is replaced, its facts last."""
     import torch
 

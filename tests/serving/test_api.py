@@ -141,7 +141,11 @@ def test_pages_of_any_origin_may_ask(server: RunningServer) -> None:
     with server.client() as client:
         asked = client.options(
             "/translate",
-            headers={**origin, "access-control-request-method": "POST", "access-control-request-headers": "content-type"},
+            headers={
+                **origin,
+                "access-control-request-method": "POST",
+                "access-control-request-headers": "content-type",
+            },
         )
         refused = client.post("/translate", json={}, headers=origin)
     assert asked.status_code == 200
@@ -178,13 +182,15 @@ def test_curl_works(server: RunningServer, translation: str) -> None:
 def test_what_mastodon_sends_works(server: RunningServer) -> None:
     """A list of HTML texts and a key that may be null; it reads `targets`, and texts and languages by index."""
     post = (
-        '<p><span class="h-card" translate="no"><a href="https://a.example/@bob" class="u-url mention">@<span>bob</span>'
-        '</a></span> I see a dog. <a href="https://a.example/x/y" rel="nofollow noopener" translate="no"><span '
+        '<p><span class="h-card" translate="no"><a href="https://a.example/@bob" class="u-url mention">@<span>bob'
+        '</span></a></span> I see a dog. <a href="https://a.example/x/y" rel="nofollow noopener" translate="no"><span '
         'class="invisible">https://</span><span class="ellipsis">a.example/x</span></a></p>'
     )
     body = {"q": [post, "A book &amp; a dog", ""], "source": "auto", "target": "de", "format": "html", "api_key": None}
     with server.client() as client:
-        answer = client.post("/translate", content=json.dumps(body), headers={"content-type": "application/json"}).json()
+        answer = client.post(
+            "/translate", content=json.dumps(body), headers={"content-type": "application/json"}
+        ).json()
         languages = {each["code"]: each["targets"] for each in client.get("/languages").json()}
     assert languages["en"] == ["de"]
     translated, *_ = answer["translatedText"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import socket
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
@@ -35,7 +35,11 @@ GOOD = {"q": "I see a dog.", "source": "en", "target": "de"}
         (json.dumps({**GOOD, "q": ["a", None]}).encode(), 400, "q: must be a text or a list of texts"),
         (b'{"q": "a\\ud800b", "source": "en", "target": "de"}', 400, "q: has half of a surrogate pair at character 2"),
         (b'{"q": "a\\u0000b", "source": "en", "target": "de"}', 400, "q: has a null character at character 2"),
-        (b'{"q": "a", "source": "\\udfff", "target": "de"}', 400, "source: has half of a surrogate pair at character 1"),
+        (
+            b'{"q": "a", "source": "\\udfff", "target": "de"}',
+            400,
+            "source: has half of a surrogate pair at character 1",
+        ),
         (json.dumps({"source": "en", "target": "de"}).encode(), 400, "q: missing"),
         (json.dumps({**GOOD, "source": "xx"}).encode(), 400, "source: xx to de is not supported; there is en to de"),
         (json.dumps({**GOOD, "target": "fr"}).encode(), 400, "target: fr is not supported; there is de"),
@@ -59,7 +63,12 @@ def test_a_wrong_body_is_refused(server: RunningServer, body: bytes, status: int
 
 @pytest.mark.parametrize(
     ("method", "path", "status"),
-    [("GET", "/nothing", 404), ("GET", "/translate", 405), ("DELETE", "/languages", 405), ("GET", "/static/../app.py", 404)],
+    [
+        ("GET", "/nothing", 404),
+        ("GET", "/translate", 405),
+        ("DELETE", "/languages", 405),
+        ("GET", "/static/../app.py", 404),
+    ],
 )
 def test_a_wrong_path_or_method_is_refused(server: RunningServer, method: str, path: str, status: int) -> None:
     with server.client() as client:
@@ -93,7 +102,11 @@ def impatient(trained_run: Run, tmp_path: Path) -> Iterator[RunningServer]:
 
 
 def test_connections_that_send_nothing_or_half_a_request_are_closed(impatient: RunningServer) -> None:
-    beginnings = [b"", b"POST /translate HTTP/1.1\r\nHost:", b"POST /translate HTTP/1.1\r\nhost: a\r\ncontent-length: 9\r\n\r\n{"]
+    beginnings = [
+        b"",
+        b"POST /translate HTTP/1.1\r\nHost:",
+        b"POST /translate HTTP/1.1\r\nhost: a\r\ncontent-length: 9\r\n\r\n{",
+    ]
     with ExitStack() as stack:
         connections = [stack.enter_context(impatient.connect()) for _ in beginnings]
         for connection, beginning in zip(connections, beginnings, strict=True):
@@ -107,15 +120,16 @@ def test_connections_that_send_nothing_or_half_a_request_are_closed(impatient: R
 def test_a_client_that_dribbles_a_head_is_cut_off(impatient: RunningServer) -> None:
     with impatient.connect() as connection:
         connection.sendall(b"GET /health HTTP/1.1\r\n")
-        with pytest.raises(OSError, match=r"reset|Broken pipe"):
+        connection.settimeout(0.05)
+        try:
             while True:
                 connection.sendall(b"a: b\r\n")
-                connection.settimeout(0.05)
-                try:
-                    assert connection.recv(1) == b""
-                    raise BrokenPipeError("Broken pipe")
-                except TimeoutError:
-                    pass
+                with suppress(TimeoutError):
+                    assert connection.recv(1) == b"", "no answer to half a request"
+                    break
+        except (BrokenPipeError, ConnectionResetError):
+            pass
+    assert impatient.translate("I see a dog.")
 
 
 def test_a_thousand_silent_connections_do_not_stop_others(server: RunningServer) -> None:
@@ -146,7 +160,9 @@ def test_no_text_of_users_is_logged(trained_run: Run, tmp_path: Path) -> None:
     with running([trained_run.directory], log) as started, started.client() as client:
         for q in ("secret words", "secret \ud800".encode("utf-8", "surrogatepass").decode("utf-8", "surrogatepass")):
             client.post(
-                "/translate?api_key=secret-key", content=json.dumps({**GOOD, "q": q}), headers={"content-type": "application/json"}
+                "/translate?api_key=secret-key",
+                content=json.dumps({**GOOD, "q": q}),
+                headers={"content-type": "application/json"},
             )
         client.post("/translate?q=secret", content=b"{secret", headers={"content-type": "application/json"})
     assert "secret" not in log.read_text()
@@ -167,7 +183,7 @@ def test_a_port_that_is_taken_is_named(trained_run: Run) -> None:
 
 
 def test_two_models_of_one_pair_are_refused(trained_run: Run) -> None:
-    with pytest.raises(TandemError, match="translates en to de, as .* does; leave one out"):
+    with pytest.raises(TandemError, match=r"translates en to de, as .* does; leave one out"):
         serve([trained_run.directory, trained_run.directory], ServeSettings(port=0))
 
 

@@ -136,7 +136,7 @@ def test_idle_workers_share_what_there_is() -> None:
         engine.go.set()
         await asyncio.gather(*batches.submit(model, [[number] for number in range(1, 7)]))
         assert len(engine.batches) >= 2
-        assert sorted(sum(engine.batches, [])) == list(range(1, 7))
+        assert sorted(number for batch in engine.batches for number in batch) == list(range(1, 7))
         batches.close()
 
     asyncio.run(scenario())

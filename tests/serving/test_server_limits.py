@@ -32,7 +32,13 @@ def test_only_keys_of_the_file_or_the_environment_are_let_in(trained_run: Run, t
             key: client.post("/translate", json={**GOOD, "api_key": key}).status_code
             for key in ("key-of-the-file", "key-of-the-environment", "key-of-nobody", "", None)
         }
-        assert statuses == {"key-of-the-file": 200, "key-of-the-environment": 200, "key-of-nobody": 403, "": 400, None: 400}
+        assert statuses == {
+            "key-of-the-file": 200,
+            "key-of-the-environment": 200,
+            "key-of-nobody": 403,
+            "": 400,
+            None: 400,
+        }
         for path in ("/translate/stream", "/align", "/detect"):
             body = {"q": "a", "translation": "b"} if path == "/align" else {"q": "a"}
             languages = {} if path == "/detect" else {"source": "en", "target": "de"}
@@ -126,7 +132,9 @@ def test_too_many_requests_at_once_are_told_to_come_back(trained_run: Run, tmp_p
 
 def test_sentences_of_a_client_that_has_gone_are_dropped(trained_run: Run, tmp_path: Path) -> None:
     body = json.dumps(LONG).encode()
-    head = f"POST /translate HTTP/1.1\r\nhost: a\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
+    head = (
+        f"POST /translate HTTP/1.1\r\nhost: a\r\ncontent-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
+    )
     with running([trained_run.directory], tmp_path / "log") as server:
         with server.connect() as connection:
             connection.sendall(head.encode() + body)
