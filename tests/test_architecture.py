@@ -24,6 +24,7 @@ ROOMS = (
     ("cluster",),
     ("training",),
     ("translation",),
+    ("exporting",),
     ("reporting",),
     ("doctor",),
     ("demo",),
