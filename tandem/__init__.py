@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from tandem.config import Config as Config
     from tandem.corpus.prepare.pipeline import prepare as prepare
     from tandem.corpus.text_files import CorpusTexts as CorpusTexts
-    from tandem.exporting.export_run import export_run as export_run
+    from tandem.exporting.export_run import export as export
     from tandem.reporting.examine_run import report as report
     from tandem.reporting.write_report import write_report as write_report
     from tandem.training.loop import train as train
@@ -25,13 +25,13 @@ _HOMES = {
     "Config": "tandem.config",
     "CorpusTexts": "tandem.corpus.text_files",
     "Translator": "tandem.translation.translator",
-    "export_run": "tandem.exporting.export_run",
+    "export": "tandem.exporting.export_run",
     "prepare": "tandem.corpus.prepare.pipeline",
     "report": "tandem.reporting.examine_run",
     "train": "tandem.training.loop",
     "write_report": "tandem.reporting.write_report",
 }
-__all__ = ["Config", "CorpusTexts", "Translator", "__version__", "prepare", "report", "train", "write_report"]
+__all__ = ["Config", "CorpusTexts", "Translator", "__version__", "export", "prepare", "report", "train", "write_report"]
 
 
 def __getattr__(name: str) -> Any:

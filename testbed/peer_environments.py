@@ -51,7 +51,7 @@ class PeerEnvironment:
         shutil.rmtree(self.directory, ignore_errors=True)
         self.directory.parent.mkdir(parents=True, exist_ok=True)
         subprocess.run([sys.executable, "-m", "venv", self.directory], check=True)
-        install = [self.python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+        install: list[str | Path] = [self.python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
         subprocess.run([*install, *self.packages], check=True)
         if self.without_dependencies:
             subprocess.run([*install, "--no-deps", *self.without_dependencies], check=True)

@@ -24,7 +24,7 @@ ROOMS = (
     ("cluster",),
     ("training",),
     ("translation",),
-    ("serving",),
+    ("exporting", "serving"),
     ("reporting",),
     ("doctor",),
     ("demo",),

@@ -69,9 +69,7 @@ class ArgosPackage:
 
     def load(self, trained: TrainedModel, folder: Path) -> CTranslate2Loaded:
         tokenizer = Tokenizer.load(folder / PIECES)
-        engine = CTranslate2Engine(
-            folder / MODEL, tokenizer.pieces(), trained.search, max_length=trained.max_length
-        )
+        engine = CTranslate2Engine(folder / MODEL, tokenizer.pieces(), trained.search, max_length=trained.max_length)
         return CTranslate2Loaded(engine, Translator(engine, tokenizer, trained.languages))
 
     def usage(self, trained: TrainedModel, name: str) -> str:

@@ -16,7 +16,7 @@ from tandem.errors import TandemError
 from tandem.exporting.check_text import check_text
 from tandem.exporting.export_format import ExportFormat, Quantization, TrainedModel
 from tandem.exporting.model_card import CardFacts, model_card
-from tandem.exporting.self_check import CheckResult, check_export, refuse_if_different
+from tandem.exporting.self_check import ExportCheck, check_export, refuse_if_different
 from tandem.exporting.whole_export import check_place, put_in_place, staged
 from tandem.layout import MODEL_CARD, TOKENIZER_FILE
 from tandem.registry import EXPORTS
@@ -39,7 +39,7 @@ class ExportResult:
     step: int
     files: dict[str, int]
     """Size in bytes of each file, by its path inside the folder; a package is one file."""
-    check: CheckResult
+    check: ExportCheck
 
     @property
     def size(self) -> int:
@@ -54,7 +54,7 @@ class ExportResult:
         return {**paths, **rest, "bytes": self.size, "check": check}
 
 
-def export_run(
+def export(
     run: str | Path,
     out: str | Path | None = None,
     *,

@@ -113,8 +113,9 @@ class TransformersLoaded:
         import transformers
 
         self.program = f"transformers {transformers.__version__}"
-        transformers.utils.logging.disable_progress_bar()
-        transformers.utils.logging.set_verbosity_error()
+        says: Any = transformers.utils.logging
+        says.disable_progress_bar()
+        says.set_verbosity_error()
         self._tokenizer = transformers.AutoTokenizer.from_pretrained(str(folder))
         self._model = transformers.AutoModelForSeq2SeqLM.from_pretrained(str(folder), dtype=torch.float32).eval()
 

@@ -63,7 +63,12 @@ def fast_tokenizer(pieces: Sequence[str]) -> Any:
     )
     tokenizer.pre_tokenizer = pre_tokenizers.Split(SPACE_MARK, "merged_with_next")
     tokenizer.decoder = decoders.Sequence(
-        [decoders.Replace(SPACE_MARK, " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Replace(Regex(r"\A +"), "")]
+        [
+            decoders.Replace(SPACE_MARK, " "),
+            decoders.ByteFallback(),
+            decoders.Fuse(),
+            decoders.Replace(Regex(r"\A +"), ""),
+        ]
     )
     tokenizer.post_processor = processors.TemplateProcessing(
         single=f"$A {pieces[EOS]}", pair=f"$A $B {pieces[EOS]}", special_tokens=[(pieces[EOS], EOS)]

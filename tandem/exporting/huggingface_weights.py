@@ -1,4 +1,4 @@
-"""A trained Transformer as PegasusForConditionalGeneration, the one architecture of transformers that computes the same.
+"""A trained Transformer as PegasusForConditionalGeneration, the architecture of transformers that computes the same.
 
 Pegasus has what we have: norms before the blocks and at the end, embeddings scaled by the root of the width, one tied
 matrix, and positions from 0 as an ordinary weight, so that our own signal can be stored.

@@ -11,7 +11,7 @@ import yaml
 import tandem
 from tandem.corpus.prepared import CorpusFacts
 from tandem.exporting.export_format import Quantization, TrainedModel
-from tandem.exporting.self_check import CheckResult
+from tandem.exporting.self_check import ExportCheck
 from tandem.translation.language_names import language_name
 
 UNKNOWN_LICENCE = "unknown"
@@ -61,7 +61,7 @@ class CardFacts:
     """BLEU of the checkpoint on the whole dev set during training; None if it was never measured."""
     corpus: CorpusFacts | None
     """None if the corpus is gone."""
-    check: CheckResult
+    check: ExportCheck
     licence: str | None
 
 
@@ -99,7 +99,7 @@ def _quality(facts: CardFacts) -> str:
         lines.append(f"- dev BLEU of the checkpoint, in training: {facts.dev_bleu:.2f}")
     if check.exported_bleu is not None and check.own_bleu is not None:
         lines += [
-            f"- BLEU on {check.origin}: {check.exported_bleu:.2f} by this model, {check.own_bleu:.2f} by the one trained",
+            f"- BLEU on {check.origin}: {check.exported_bleu:.2f} by this model, {check.own_bleu:.2f} by ours",
             f"- sacreBLEU's signature of these: `{check.signature}`",
         ]
     lines += [
@@ -127,7 +127,10 @@ def _model(trained: TrainedModel) -> str:
 def _text(corpus: CorpusFacts | None) -> str:
     if corpus is None:
         return "The corpus was not at hand when the model was exported."
-    rows = {"corpus": corpus.origin or "text files", "languages": f"{corpus.source_language} to {corpus.target_language}"}
+    rows = {
+        "corpus": corpus.origin or "text files",
+        "languages": f"{corpus.source_language} to {corpus.target_language}",
+    }
     for name, split in corpus.splits.items():
         rows[name] = f"{split.source.cleaned.lines:,} sentence pairs"
     return _table(rows)

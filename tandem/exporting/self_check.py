@@ -66,7 +66,7 @@ class CheckText:
 
 
 @dataclass(frozen=True)
-class CheckResult:
+class ExportCheck:
     """An exported model compared with ours."""
 
     program: str
@@ -98,7 +98,7 @@ class CheckResult:
 
 def check_export(
     trained: TrainedModel, exported: LoadedExport, text: CheckText, progress: ProgressCallback
-) -> CheckResult:
+) -> ExportCheck:
     """Translate with both models, and compare."""
     own = Translator(TorchEngine(trained.model, trained.search), trained.tokenizer, trained.languages)
     ours, theirs = list[str](), list[str]()
@@ -110,7 +110,7 @@ def check_export(
     progress("check", len(text.sources), len(text.sources), "lines")
     differing = [index for index, (one, other) in enumerate(zip(ours, theirs, strict=True)) if one != other]
     own_bleu, signature = bleu_score(ours, text.references) if text.references else (None, None)
-    return CheckResult(
+    return ExportCheck(
         program=exported.program,
         origin=text.origin,
         lines=len(ours),
@@ -145,9 +145,7 @@ def losses(
     return [one - another for one, another in zip(own, other, strict=True)]
 
 
-def refuse_if_different(
-    result: CheckResult, quantization: Quantization, search_share: float, place: str
-) -> None:
+def refuse_if_different(result: ExportCheck, quantization: Quantization, search_share: float, place: str) -> None:
     """Raise the error for an export that differs by more than its number format and its program's search explain."""
     allowed = TOLERANCES[quantization]
     faults = []

@@ -17,7 +17,8 @@ import json
 import numpy as np
 
 STOPS, OWN_STOPS = ".!?\u2026", "\u3002\uff01\uff1f\uff61\u061f\u0964\u06d4"
-CLOSING, OPENING, EITHER = ")]}\u201d\u2019\u00bb\u300d\u300f", "([{\u201e\u201c\u00ab\u00bf\u00a1", "\"'"
+CLOSING, OPENING = ")]}\u201d\u300d\u300f", "([{\u201e\u201a\u00bf\u00a1"
+EITHER = "\"'\u201c\u2018\u2019\u00ab\u00bb"  # what opens in one language closes in another
 # Rows of the table: for each mark, whether it stops, stops by itself, closes, opens.
 _STOP, _OWN_STOP, _CLOSING, _OPENING, _SPACE, _CAPITAL = range(6)
 _MARKS = {
@@ -83,9 +84,7 @@ def sentence_splitter(language: str) -> bytes:
         ],
     )
     # Versions of some years ago, which every onnxruntime in use reads.
-    model = helper.make_model(
-        graph, producer_name="tandem", ir_version=8, opset_imports=[helper.make_opsetid("", 13)]
-    )
+    model = helper.make_model(graph, producer_name="tandem", ir_version=8, opset_imports=[helper.make_opsetid("", 13)])
     helper.set_model_props(model, _properties(language, marks))
     checker.check_model(model, full_check=True)
     content: bytes = model.SerializeToString(deterministic=True)

@@ -42,7 +42,8 @@ class Noisy(CTranslate2Folder):
         model = Transformer(trained.config.model, trained.tokenizer.vocab_size)
         model.load_state_dict(trained.model.state_dict())
         with torch.no_grad():
-            model.decoder_norm.weight += 0.05 * torch.randn(64, generator=torch.Generator().manual_seed(1))
+            noise = torch.randn(model.decoder_norm.weight.shape, generator=torch.Generator().manual_seed(1))
+            model.decoder_norm.weight.add_(noise, alpha=0.05)
         super().write(replace(trained, model=model.eval()), quantization, folder)
 
 

@@ -32,22 +32,20 @@ ARGOS = {
 # An export that says how far it is, and waits there to be killed.
 SLOW_EXPORT = """
 import sys
-from tandem import export_run
+from tandem import export
 
 def progress(stage, done, total, unit=""):
     if stage == "check":
         print("checking", flush=True)
         sys.stdin.read()
 
-export_run(sys.argv[1], sys.argv[2], to="ctranslate2", progress=progress)
+export(sys.argv[1], sys.argv[2], to="ctranslate2", progress=progress)
 """
 
 
-def test_a_ctranslate2_folder_translates_as_the_run_does(
-    sure_run: Path, dev_lines: list[str], tmp_path: Path
-) -> None:
+def test_a_ctranslate2_folder_translates_as_the_run_does(sure_run: Path, dev_lines: list[str], tmp_path: Path) -> None:
     stages = []
-    result = tandem.export_run(
+    result = tandem.export(
         sure_run,
         tmp_path / "model",
         to="ctranslate2",
@@ -57,7 +55,8 @@ def test_a_ctranslate2_folder_translates_as_the_run_does(
     assert result.path == tmp_path / "model"
     assert set(result.files) == CTRANSLATE2 == {path.name for path in result.path.iterdir()}
     assert result.size == sum(path.stat().st_size for path in result.path.iterdir())
-    assert (result.check.lines, result.check.worse) == (200, pytest.approx(0, abs=2))
+    assert result.check.lines == 200
+    assert result.check.worse <= 2
     assert result.check.log_probability_difference < 1e-4
     assert result.check.own_bleu == pytest.approx(result.check.exported_bleu, abs=1)
     assert result.check.signature is not None
@@ -70,8 +69,8 @@ def test_a_ctranslate2_folder_translates_as_the_run_does(
 
 
 def test_int8_is_the_default_and_a_fraction_of_the_size(sure_run: Path, tmp_path: Path) -> None:
-    small = tandem.export_run(sure_run, tmp_path / "small", to="ctranslate2")
-    large = tandem.export_run(sure_run, tmp_path / "large", to="ctranslate2", quantization="float32")
+    small = tandem.export(sure_run, tmp_path / "small", to="ctranslate2")
+    large = tandem.export(sure_run, tmp_path / "large", to="ctranslate2", quantization="float32")
     assert (small.quantization, large.quantization) == ("int8", "float32")
     assert small.files["model.bin"] < 0.5 * large.files["model.bin"]
 
@@ -90,7 +89,7 @@ def test_every_format_is_whole_and_the_same_every_time(
 ) -> None:
     places = [tmp_path / folder / "model" for folder in ("one", "two")]
     for place in places:
-        result = tandem.export_run(sure_run, place, to=to, quantization=quantization)
+        result = tandem.export(sure_run, place, to=to, quantization=quantization)
         assert [path.name for path in place.parent.iterdir()] == ["model"]
     if to == "argos":
         assert places[0].read_bytes() == places[1].read_bytes()
@@ -106,8 +105,8 @@ def test_every_format_is_whole_and_the_same_every_time(
 
 
 def test_the_model_card_has_what_the_hub_reads_and_people_ask(sure_run: Path, tmp_path: Path) -> None:
-    tandem.export_run(sure_run, tmp_path / "unknown", to="ctranslate2")
-    result = tandem.export_run(sure_run, tmp_path / "model", to="huggingface", licence="cc-by-4.0")
+    tandem.export(sure_run, tmp_path / "unknown", to="ctranslate2")
+    result = tandem.export(sure_run, tmp_path / "model", to="huggingface", licence="cc-by-4.0")
     card = (result.path / "README.md").read_text(encoding="utf-8")
     _, front, text = card.split("---\n", 2)
     assert yaml.safe_load(front) == {
@@ -128,7 +127,7 @@ def test_the_model_card_has_what_the_hub_reads_and_people_ask(sure_run: Path, tm
 @pytest.mark.parametrize("to", ["ctranslate2", "argos"])
 def test_the_example_of_the_model_card_works(sure_run: Path, dev_lines: list[str], tmp_path: Path, to: str) -> None:
     """CTranslate2's is run here; those of other programs, in environments of their own, in test_peers.py."""
-    result = tandem.export_run(sure_run, tmp_path / "model.argosmodel", to=to, quantization="float32")
+    result = tandem.export(sure_run, tmp_path / "model.argosmodel", to=to, quantization="float32")
     if to == "argos":
         with zipfile.ZipFile(result.path) as package:
             card = package.read("translate-en_de-1_0/README.md").decode()
@@ -147,22 +146,22 @@ def test_the_example_of_the_model_card_works(sure_run: Path, dev_lines: list[str
 
 def test_what_is_there_is_replaced_only_if_asked_and_if_it_is_an_export(sure_run: Path, tmp_path: Path) -> None:
     place = tmp_path / "model"
-    tandem.export_run(sure_run, place, to="ctranslate2")
+    tandem.export(sure_run, place, to="ctranslate2")
     with pytest.raises(TandemError, match="exists already; choose another --out, or replace it with --overwrite"):
-        tandem.export_run(sure_run, place, to="ctranslate2")
+        tandem.export(sure_run, place, to="ctranslate2")
     (place / "README.md").write_text("old")
-    tandem.export_run(sure_run, place, to="ctranslate2", overwrite=True)
+    tandem.export(sure_run, place, to="ctranslate2", overwrite=True)
     assert (place / "README.md").read_text() != "old"
     with pytest.raises(TandemError, match="is not an export of this kind and is not replaced"):
-        tandem.export_run(sure_run, place, to="huggingface", overwrite=True)
+        tandem.export(sure_run, place, to="huggingface", overwrite=True)
     foreign = tmp_path / "letters"
     foreign.mkdir()
-    tandem.export_run(sure_run, foreign, to="huggingface")  # nothing in it to lose
+    tandem.export(sure_run, foreign, to="huggingface")  # nothing in it to lose
     shutil.rmtree(foreign)
     foreign.mkdir()
     (foreign / "letter.txt").touch()
     with pytest.raises(TandemError, match="is not replaced; choose another --out"):
-        tandem.export_run(sure_run, foreign, to="ctranslate2", overwrite=True)
+        tandem.export(sure_run, foreign, to="ctranslate2", overwrite=True)
     assert (foreign / "letter.txt").is_file()
 
 
@@ -175,11 +174,11 @@ def test_a_killed_export_leaves_nothing_under_its_name_and_can_be_repeated(sure_
         assert exporting.stdout is not None
         assert exporting.stdout.readline() == "checking\n"
         with pytest.raises(TandemError, match="another process is exporting there"):
-            tandem.export_run(sure_run, place, to="ctranslate2")
+            tandem.export(sure_run, place, to="ctranslate2")
         exporting.kill()
     assert not place.exists()
     assert [path.name for path in tmp_path.iterdir()] == [".model.exporting"]
-    tandem.export_run(sure_run, place, to="ctranslate2")
+    tandem.export(sure_run, place, to="ctranslate2")
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
 
 
@@ -189,7 +188,7 @@ def test_an_export_that_another_writes_is_waited_for_by_nobody(sure_run: Path, t
     try:
         assert take_lock(descriptor)
         with pytest.raises(TandemError, match="another process is exporting there"):
-            tandem.export_run(sure_run, tmp_path / "model", to="ctranslate2")
+            tandem.export(sure_run, tmp_path / "model", to="ctranslate2")
     finally:
         os.close(descriptor)
 
@@ -203,7 +202,7 @@ def test_an_export_that_another_writes_is_waited_for_by_nobody(sure_run: Path, t
 )
 def test_a_model_that_differs_is_not_left_behind(sure_run: Path, tmp_path: Path, to: str, why: str) -> None:
     with pytest.raises(TandemError, match=f"model: not left behind, because the exported model differs.*{why}"):
-        tandem.export_run(sure_run, tmp_path / "model", to=to, quantization="float32")
+        tandem.export(sure_run, tmp_path / "model", to=to, quantization="float32")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -212,29 +211,29 @@ def test_a_run_whose_corpus_is_gone_is_checked_on_what_its_journal_remembers(sur
     shutil.copytree(sure_run, run)
     facts = json.loads((run / "run.json").read_text())
     (run / "run.json").write_text(json.dumps({**facts, "corpus": str(tmp_path / "gone")}))
-    result = tandem.export_run(run, tmp_path / "model", to="ctranslate2", quantization="float32")
+    result = tandem.export(run, tmp_path / "model", to="ctranslate2", quantization="float32")
     assert (result.check.lines, result.check.own_bleu, result.check.signature) == (2, None, None)
     assert "because its corpus is gone" in result.check.origin
     assert "The corpus was not at hand" in (result.path / "README.md").read_text()
-    moved = tandem.export_run(run, tmp_path / "moved", to="ctranslate2", corpus=sure_run.parent / "corpus")
+    moved = tandem.export(run, tmp_path / "moved", to="ctranslate2", corpus=sure_run.parent / "corpus")
     assert moved.check.lines == 200
     shutil.rmtree(run / "journal")
-    with pytest.raises(TandemError, match="the run's corpus is gone.*name the corpus with --corpus"):
-        tandem.export_run(run, tmp_path / "again", to="ctranslate2")
+    with pytest.raises(TandemError, match=r"the run's corpus is gone.*name the corpus with --corpus"):
+        tandem.export(run, tmp_path / "again", to="ctranslate2")
 
 
 def test_wishes_that_cannot_be_granted_are_refused_in_a_sentence(
     sure_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(TandemError, match="--quantization int8: --to huggingface takes float32, float16"):
-        tandem.export_run(sure_run, tmp_path / "model", to="huggingface", quantization="int8")
+        tandem.export(sure_run, tmp_path / "model", to="huggingface", quantization="int8")
     with pytest.raises(TandemError, match="--to onnx: input should be 'ctranslate2', 'huggingface' or 'argos'"):
-        tandem.export_run(sure_run, tmp_path / "model", to="onnx")
+        tandem.export(sure_run, tmp_path / "model", to="onnx")
     with pytest.raises(TandemError, match="nothing averaged yet"):
-        tandem.export_run(sure_run, tmp_path / "model", to="ctranslate2", checkpoint="averaged")
+        tandem.export(sure_run, tmp_path / "model", to="ctranslate2", checkpoint="averaged")
     monkeypatch.setitem(sys.modules, "onnx", None)
     with pytest.raises(TandemError, match=r"--to argos: onnx is not installed; pip install 'tandem-nmt\[export\]'"):
-        tandem.export_run(sure_run, tmp_path / "model", to="argos")
+        tandem.export(sure_run, tmp_path / "model", to="argos")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -244,14 +243,14 @@ def test_a_model_that_is_no_transformer_is_refused(sure_run: Path, tmp_path: Pat
     config = (run / "config.yaml").read_text().replace("kind: transformer", "kind: tests.exporting.odd_parts:Shapeless")
     (run / "config.yaml").write_text(config)
     with pytest.raises(TandemError, match="only the Transformer can be put into another program's form"):
-        tandem.export_run(run, tmp_path / "model", to="ctranslate2")
+        tandem.export(run, tmp_path / "model", to="ctranslate2")
 
 
 def test_without_transformers_the_files_are_read_back(
     sure_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "transformers", None)
-    result = tandem.export_run(sure_run, tmp_path / "model", to="huggingface")
+    result = tandem.export(sure_run, tmp_path / "model", to="huggingface")
     assert result.check.program.startswith("Tandem, from the files read back (install transformers")
     assert (result.check.identical, result.check.lines) == (200, 200)
     assert result.check.log_probability_difference < 1e-4

@@ -32,13 +32,13 @@ def own(sure_run: Path) -> Translator:
 
 @pytest.fixture(scope="module")
 def huggingface(sure_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tandem.export_run(sure_run, tmp_path_factory.mktemp("hub") / "model", to="huggingface").path
+    return tandem.export(sure_run, tmp_path_factory.mktemp("hub") / "model", to="huggingface").path
 
 
 @pytest.fixture(scope="module")
 def argos(sure_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("argos") / "en-de.argosmodel"
-    return tandem.export_run(sure_run, place, to="argos", quantization="float32").path
+    return tandem.export(sure_run, place, to="argos", quantization="float32").path
 
 
 def alike(texts: list[str], expected: list[str]) -> int:
@@ -47,10 +47,7 @@ def alike(texts: list[str], expected: list[str]) -> int:
 
 @pytest.mark.parametrize(
     ("environment", "major"),
-    [
-        pytest.param(name, name[-1], marks=peers.needs(name), id=name)
-        for name in ("transformers-4", "transformers-5")
-    ],
+    [pytest.param(name, name[-1], marks=peers.needs(name), id=name) for name in ("transformers-4", "transformers-5")],
 )
 def test_transformers_loads_the_folder_and_translates_as_we_do(
     huggingface: Path, own: Translator, dev_lines: list[str], tmp_path: Path, environment: str, major: str
@@ -72,7 +69,7 @@ def test_the_stock_converter_makes_a_ctranslate2_model_of_the_folder(
     sure_run: Path, huggingface: Path, own: Translator, dev_lines: list[str], tmp_path: Path, environment: str
 ) -> None:
     converter = ENVIRONMENTS[environment].python.with_name("ct2-transformers-converter")
-    command = [converter, "--model", huggingface, "--output_dir", tmp_path / "converted"]
+    command: list[str | Path] = [converter, "--model", huggingface, "--output_dir", tmp_path / "converted"]
     subprocess.run(command, env=peers.own_home(tmp_path), check=True, capture_output=True)
     search = Run.open(sure_run).config.search
     answer = peers.run_in(
@@ -93,8 +90,17 @@ def test_argos_translate_installs_the_package_and_asks_the_network_for_nothing(
     argos: Path, own: Translator, dev_lines: list[str], tmp_path: Path
 ) -> None:
     texts = {
-        "The old man reads. A dog sleeps. Mr. Smith is old.": ["The old man reads.", "A dog sleeps.", "Mr. Smith is old."],
-        'He said "Go." Then... And 3.50 euros! J. R. left.': ['He said "Go."', "Then...", "And 3.50 euros!", "J. R. left."],
+        "The old man reads. A dog sleeps. Mr. Smith is old.": [
+            "The old man reads.",
+            "A dog sleeps.",
+            "Mr. Smith is old.",
+        ],
+        'He said "Go." Then... And 3.50 euros! J. R. left.': [
+            'He said "Go."',
+            "Then...",
+            "And 3.50 euros!",
+            "J. R. left.",
+        ],
         "\u4f60\u597d\u3002\u518d\u89c1\uff01": ["\u4f60\u597d\u3002", "\u518d\u89c1\uff01"],
         "x" * 3000 + ". Then more.": ["x" * 3000 + ".", "Then more."],
         "One.\n\nTwo": ["One.", "Two"],
@@ -122,16 +128,14 @@ def test_libretranslate_serves_the_packages_offline(
     shutil.copytree(sure_run, back)
     facts = json.loads((back / "run.json").read_text())
     (back / "run.json").write_text(json.dumps({**facts, "languages": ["de", "en"]}))
-    other = tandem.export_run(back, tmp_path / "de-en.argosmodel", to="argos").path
+    other = tandem.export(back, tmp_path / "de-en.argosmodel", to="argos").path
     home = tmp_path / "home"
     packages = [str(argos), str(other)]
     assert peers.run_in("libretranslate", peers.NO_NETWORK + peers.INSTALL, home, packages=packages) == 2
     with serving(home) as address:
         languages = asked(f"{address}/languages")
         assert {(one["code"], one["name"]) for one in languages} == {("en", "English"), ("de", "German")}
-        answers = [
-            asked(f"{address}/translate", {"q": line, "source": "en", "target": "de"}) for line in dev_lines[:5]
-        ]
+        answers = [asked(f"{address}/translate", {"q": line, "source": "en", "target": "de"}) for line in dev_lines[:5]]
     assert alike([answer["translatedText"] for answer in answers], own.translate(dev_lines[:5])) >= 4
 
 
@@ -141,7 +145,7 @@ def serving(home: Path) -> Iterator[str]:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     program = ENVIRONMENTS["libretranslate"].python.with_name("libretranslate")
-    command = [program, "--host", "127.0.0.1", "--port", str(port), "--disable-web-ui"]
+    command: list[str | Path] = [program, "--host", "127.0.0.1", "--port", str(port), "--disable-web-ui"]
     with (
         (home / "log").open("wb") as log,
         subprocess.Popen(command, cwd=home, env=peers.own_home(home), stdout=log, stderr=log) as server,
