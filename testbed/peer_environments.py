@@ -73,8 +73,7 @@ ENVIRONMENTS = {
             ),
             ("argostranslate==1.11.0", "stanza==1.10.1"),
         ),
-        # Pillow and its like are asked for by the translation of files, which LibreTranslate imports at its start.
-        PeerEnvironment("libretranslate", ("libretranslate==1.9.6", "setuptools<81")),
+        PeerEnvironment("libretranslate", ("libretranslate==1.9.6",)),
     )
 }
 

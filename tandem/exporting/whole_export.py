@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from safetensors import SafetensorError
+
 from tandem.errors import TandemError
 from tandem.storage import fsync_path, is_full, take_lock
 
@@ -68,6 +70,6 @@ def _empty(folder: Path) -> None:
 def _explained(out: Path) -> Iterator[None]:
     try:
         yield
-    except OSError as error:
-        why = "the disk is full" if is_full(error) else error.strerror or str(error)
+    except (OSError, SafetensorError) as error:
+        why = "the disk is full" if is_full(error) else getattr(error, "strerror", None) or str(error)
         raise TandemError(f"{out}: cannot be written ({why}); make room or choose another --out") from error

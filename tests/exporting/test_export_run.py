@@ -18,6 +18,7 @@ import tandem
 from tandem.errors import TandemError
 from tandem.storage import take_lock
 from tandem.translation.translator import Translator
+from tests.disks import small_disk
 from tests.places import REPOSITORY
 
 CTRANSLATE2 = {"README.md", "config.json", "model.bin", "shared_vocabulary.json", "tandem.json", "tokenizer.model"}
@@ -191,6 +192,15 @@ def test_an_export_that_another_writes_is_waited_for_by_nobody(sure_run: Path, t
             tandem.export(sure_run, tmp_path / "model", to="ctranslate2")
     finally:
         os.close(descriptor)
+
+
+@pytest.mark.parametrize("to", ["ctranslate2", "huggingface", "argos"])
+def test_a_full_disk_is_named_and_nothing_is_left(sure_run: Path, tmp_path: Path, to: str) -> None:
+    with small_disk(tmp_path / "disk", "100k") as disk:
+        before = set(disk.iterdir())
+        with pytest.raises(TandemError, match=r"model: cannot be written .*; make room or choose another --out"):
+            tandem.export(sure_run, disk / "model", to=to)
+        assert set(disk.iterdir()) == before
 
 
 @pytest.mark.parametrize(
