@@ -113,7 +113,7 @@ class Comparison:
         )
         bleu = bleu_score(theirs, references)[0]
         parts = [slice(start, start + LINES) for start in range(0, len(ours) - LINES + 1, LINES)]
-        falls = [bleu_score(ours[part], references[part])[0] - bleu_score(theirs[part], references[part])[0] for part in parts]
+        falls = [bleu_score(ours[p], references[p])[0] - bleu_score(theirs[p], references[p])[0] for p in parts]
         cells = [str(count) for count in counts]
         cells += [f"{bleu:.2f}", f"{bleu_score(ours, references)[0] - bleu:+.2f}", f"{max(falls, default=0):+.2f}"]
         cells.append("" if difference is None else f"{difference:.1e}")

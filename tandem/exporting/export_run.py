@@ -82,9 +82,9 @@ def export(
     trained = trained_model(opened, chosen)
     progress("load", 1, 1)
     place = Path(out or form.default_name(trained, opened.directory.resolve().name, chosen_quantization))
-    check_place(place, overwrite, form.is_one)
     text = check_text(opened, None if corpus is None else Path(corpus))
     with staged(place) as staging:
+        check_place(place, overwrite, form.is_one)
         folder = staging / "made"
         folder.mkdir()
         progress("write", 0, 1)

@@ -13,6 +13,9 @@ from safetensors import SafetensorError
 from tandem.errors import TandemError
 from tandem.storage import fsync_path, is_full, take_lock
 
+# What an export that is being replaced is called inside the hidden folder.
+REPLACED = "replaced"
+
 
 def check_place(out: Path, replace: bool, is_one: Callable[[Path], bool]) -> None:
     """Refuse a place where something is, unless it is an export that may be replaced, or an empty folder."""
@@ -28,7 +31,8 @@ def check_place(out: Path, replace: bool, is_one: Callable[[Path], bool]) -> Non
 def staged(out: Path) -> Iterator[Path]:
     """An empty folder beside the place of an export, on the same disk; removed at the end, whatever comes.
 
-    A killed process leaves it; the next export to the same place empties it first.
+    A killed process leaves it; the next export to the same place empties it first, and puts back the old export if the
+    kill came between its removal and the new one's arrival.
     """
     staging = out.with_name(f".{out.name}.exporting")
     with _explained(out):
@@ -38,6 +42,8 @@ def staged(out: Path) -> Iterator[Path]:
             if not take_lock(descriptor):
                 raise TandemError(f"{out}: another process is exporting there; wait for it or choose another --out")
             try:
+                if (staging / REPLACED).exists() and not out.exists():
+                    (staging / REPLACED).rename(out)
                 _empty(staging)
                 yield staging
             finally:
@@ -52,8 +58,8 @@ def put_in_place(made: Path, out: Path) -> None:
         for path in (made, *made.rglob("*")):
             fsync_path(path)
         if out.is_dir():
-            # A folder cannot be renamed onto another; a kill between these two lines leaves the old one hidden.
-            out.rename(made.with_name("replaced"))
+            # A folder cannot be renamed onto another. After a kill between these two lines `staged` puts it back.
+            out.rename(made.with_name(REPLACED))
         made.rename(out)
         fsync_path(out.parent)
 

@@ -16,6 +16,7 @@ import yaml
 
 import tandem
 from tandem.errors import TandemError
+from tandem.exporting.whole_export import REPLACED, check_place, staged
 from tandem.storage import take_lock
 from tandem.translation.translator import Translator
 from tests.disks import small_disk
@@ -264,3 +265,15 @@ def test_without_transformers_the_files_are_read_back(
     assert result.check.program.startswith("Tandem, from the files read back (install transformers")
     assert (result.check.identical, result.check.lines) == (200, 200)
     assert result.check.log_probability_difference < 1e-4
+
+
+def test_an_export_whose_replacement_was_killed_is_put_back(tmp_path: Path) -> None:
+    hidden = tmp_path / ".en-de.exporting"
+    (hidden / REPLACED).mkdir(parents=True)
+    (hidden / REPLACED / "model.bin").write_bytes(b"old")
+    with staged(tmp_path / "en-de") as staging:
+        assert list(staging.iterdir()) == []
+        with pytest.raises(TandemError, match="exists already"):
+            check_place(tmp_path / "en-de", replace=False, is_one=lambda path: True)
+    assert [path.name for path in tmp_path.iterdir()] == ["en-de"]
+    assert (tmp_path / "en-de" / "model.bin").read_bytes() == b"old"
