@@ -31,6 +31,8 @@ from rich.table import Table
 from tandem.translation.translator import Translator
 
 ROUNDS = 3
+# Share of a round that is not counted: the first answers come after a batch's time.
+WARM = 0.2
 LEAST_SHARE = 0.8
 MOST_TIMES = 3.0
 MOST_GROWTH = 0.05
@@ -88,8 +90,8 @@ class Bench:
                 begun = time.perf_counter()
                 self._translator.translate(self._lines)
                 offline.append(len(self._lines) / (time.perf_counter() - begun))
-                done, wrong = asyncio.run(self._ask_for(server.address, options.clients, options.seconds / ROUNDS))
-                served.append(done / (options.seconds / ROUNDS))
+                rate, wrong = asyncio.run(self._ask_for(server.address, options.clients, options.seconds / ROUNDS))
+                served.append(rate)
                 errors += wrong
                 self._console.print(f"offline {offline[-1]:.1f} sentences/s, server {served[-1]:.1f}, errors {errors}")
         share = statistics.median(served) / statistics.median(offline)
@@ -139,9 +141,10 @@ class Bench:
         name = f"growth from a tenth of {options.requests:,} requests to all"
         self._judge(name, f"{growth:+.1%}", f"<= {MOST_GROWTH:.0%}", growth <= MOST_GROWTH)
 
-    async def _ask_for(self, address: tuple[str, int], clients: int, seconds: float) -> tuple[int, int]:
-        """Sentences translated within some seconds, and errors."""
-        end, lines = time.perf_counter() + seconds, itertools.cycle(self._lines)
+    async def _ask_for(self, address: tuple[str, int], clients: int, seconds: float) -> tuple[float, int]:
+        """Sentences answered a second once all clients wait for one, and errors."""
+        begun, lines = time.perf_counter(), itertools.cycle(self._lines)
+        counted, end = begun + WARM * seconds, begun + seconds
         done = errors = 0
 
         async def client() -> None:
@@ -150,11 +153,11 @@ class Bench:
                 while time.perf_counter() < end:
                     if not await connection.translate(next(lines)):
                         errors += 1
-                    elif time.perf_counter() < end:
+                    elif counted <= time.perf_counter() < end:
                         done += 1
 
         await asyncio.gather(*(client() for _ in range(clients)))
-        return done, errors
+        return done / (end - counted), errors
 
     async def _ask_times(self, address: tuple[str, int], texts: list[str], times: int) -> None:
         waiting = itertools.islice(itertools.cycle(texts), times)

@@ -21,6 +21,8 @@ SPACE_MARK = "\u2581"
 # Sizes in common use: the smaller the corpus, the more often each piece must be seen to be learnt.
 _SMALL_VOCABULARY, _LARGE_VOCABULARY = 8_000, 32_000
 _LARGE_CORPUS = 1_000_000
+# Sentences below which it is quicker to encode one after the other: SentencePiece starts its threads for every list.
+_FEW = 64
 _UNSPOKEN = frozenset((PAD, BOS, EOS))
 
 
@@ -62,14 +64,16 @@ class Tokenizer:
 
     def encode(self, sentences: Sequence[str], threads: int = -1) -> list[list[int]]:
         """Piece numbers of each sentence, without BOS and EOS, worked out on all cores or by some threads."""
+        if threads == 1 or len(sentences) < _FEW:
+            return [self._pieces.encode(sentence) for sentence in sentences]
         encoded: list[list[int]] = self._pieces.encode(list(sentences), num_threads=threads)
         return encoded
 
     def decode(self, ids: Sequence[Sequence[int]]) -> list[str]:
         """The text of each sequence; padding and sentence marks say nothing."""
-        if not len(ids):  # SentencePiece takes an empty list for one empty sentence and returns a string
-            return []
         spoken = [[int(piece) for piece in sentence if piece not in _UNSPOKEN] for sentence in ids]
+        if len(spoken) < _FEW:
+            return [self._pieces.decode(sentence) if sentence else "" for sentence in spoken]
         decoded: list[str] = self._pieces.decode(spoken)
         return decoded
 

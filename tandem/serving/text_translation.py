@@ -46,7 +46,7 @@ class TextTranslation:
 
     async def translate(self, text: str, alternatives: int = 0) -> TranslatedText:
         """A text, and so many other translations of it, or fewer."""
-        segments = await self.split_lines(text)
+        segments = await self.split(text)
         found = await self.sentences([segment.text for segment in segments], count=alternatives + 1)
         best, *others = (
             "".join(text + segment.space for text, segment in zip(version, segments, strict=True))
@@ -56,7 +56,7 @@ class TextTranslation:
 
     async def stream(self, text: str) -> AsyncIterator[tuple[Segment, str]]:
         """The sentences of a text with their translations, in order, each as soon as it is done."""
-        segments = await self.split_lines(text)
+        segments = await self.split(text)
         pending = self._submit([segment.text for segment in segments], None, 1)
         try:
             for segment, sentence in zip(segments, pending, strict=True):
@@ -64,16 +64,6 @@ class TextTranslation:
                 yield segment, best.text
         finally:
             _cancel(pending)
-
-    async def split_lines(self, text: str) -> list[Segment]:
-        """The sentences of a plain text: none goes on beyond the end of a line, so that a list stays a list."""
-        lines = re.findall(r"[^\n]*\n|[^\n]+", text)
-        if len(text) < LONG_TEXT:
-            return self._split_all(lines)
-        return await asyncio.to_thread(self._split_all, lines)
-
-    def _split_all(self, lines: Sequence[str]) -> list[Segment]:
-        return [segment for line in lines for segment in self.model.split(line)]
 
     async def split(self, text: str) -> list[Segment]:
         """The sentences of a text."""

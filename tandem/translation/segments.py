@@ -45,14 +45,15 @@ def split_long(segment: Segment, fits: Callable[[str], bool]) -> Iterator[Segmen
 
 def _sentences(line: str, language: str) -> Iterator[str]:
     """The sentences of a line with the white space between them; all of them make up the line."""
-    narrow = _WIDE_SPACE.sub(" ", line)
+    narrow = _WIDE_SPACE.sub(" ", line).rstrip()
     parts = sentences_of(language, narrow)
     if "".join(parts) != narrow:  # sentencex 1.0 loses white space in long texts: rather one long sentence
         parts = [narrow]
     place = 0
-    for part in parts:
+    for part in parts[:-1]:
         yield line[place : place + len(part)]
         place += len(part)
+    yield line[place:]
 
 
 def _beginning(text: str, fits: Callable[[str], bool]) -> str:

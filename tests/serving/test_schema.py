@@ -19,6 +19,8 @@ from schemathesis.specs.openapi.schemas import OpenApiSchema
 
 from tests.serving.servers import RunningServer
 
+pytestmark = pytest.mark.slow
+
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
 EXAMPLES = 15
 

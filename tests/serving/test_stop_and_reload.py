@@ -16,6 +16,8 @@ from tandem.training.checkpoints.checkpoint import Checkpoint, read
 from tandem.training.run_directory import Run
 from tests.serving.servers import RunningServer, export_checkpoint, running
 
+pytestmark = pytest.mark.slow
+
 GOOD = {"q": "I see a dog.", "source": "en", "target": "de"}
 LONG = {**GOOD, "q": "The old man reads a book because it is good. " * 300}
 
