@@ -67,6 +67,8 @@ class Contender:
 def contest() -> Iterator[list[Contender]]:
     """A list to put contenders into; whatever happens, they are ended with it."""
     contenders: list[Contender] = []
+    # A process that is ended must not leave stopped ones behind.
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit("ended by SIGTERM"))
     try:
         yield contenders
     finally:
