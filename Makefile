@@ -6,12 +6,12 @@ INSTALLED := $(VENV)/.installed
 # Most tests wait for processes that they have started; those of a file stay together, because they share trainings.
 TWO_AT_A_TIME := --numprocesses 2 --dist loadscope
 
-.PHONY: help setup demo serve test test-long quick lint docs gpu-check clean
+.PHONY: help setup demo serve test peers quick lint docs gpu-check clean
 
 help:
 	@echo "make demo    watch a small Transformer learn to translate (about a minute, after the set-up)"
 	@echo "make serve   translate in the browser with the demo's model (trains it first, if it is not there)"
-	@echo "make test    linters, types and all tests"
+	@echo "make test    linters, types and all tests (fetches 4 GB of other programs to test exports with)"
 	@echo "make quick   the tests that take seconds"
 	@echo "make lint    ruff and mypy"
 	@echo "make docs    build a small site from docs/ and the docstrings in build/site; every link is checked"
@@ -35,8 +35,12 @@ serve: $(INSTALLED)
 	@test -d demo/run/best || $(BIN)/tandem demo
 	$(BIN)/tandem serve demo/run --open
 
-test: lint
+test: lint peers
 	$(BIN)/pytest $(TWO_AT_A_TIME)
+
+# The programs that exports are made for, each in an environment of its own outside of the checkout.
+peers: $(INSTALLED)
+	@$(BIN)/python -m testbed.peer_environments
 
 quick: $(INSTALLED)
 	$(BIN)/pytest -m "not slow" $(TWO_AT_A_TIME)

@@ -13,19 +13,17 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import signal
 import statistics
 import subprocess
 import sys
 import tempfile
-import time
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from tandem.config import CorpusConfig
 from tandem.corpus.prepare.pipeline import prepare
 from tandem.corpus.text_files import CorpusTexts
 from tandem.demo import write_demo_text
+from testbed.taking_turns import Contender, contest, take_turns
 
 MULTI30K = Path("../shared/corpora/multi30k")
 FOREVER = 1_000_000
@@ -36,37 +34,13 @@ SETTINGS = (
 )
 
 
-@dataclass
-class Contender:
-    """A training that runs when it is let."""
-
-    name: str
-    process: subprocess.Popen[bytes]
-    journal: Path
-    read: int = 0
-    speeds: list[float] = field(default_factory=list)
-    """Tokens a second, of each turn."""
-
-    def tokens(self) -> tuple[int, int]:
-        """Steps and tokens that the journal has gained since the last look."""
-        lines = self.journal.read_bytes()[self.read :] if self.journal.exists() else b""
-        whole = lines[: lines.rfind(b"\n") + 1]
-        self.read += len(whole)
-        steps = [json.loads(line) for line in whole.splitlines() if b'"progressed"' in line]
-        return len(steps), sum(step["target_tokens"] for step in steps)
-
-    def run(self, seconds: float) -> None:
-        """One turn; the part of a step that it ends in counts with the next turn, as it does for the other."""
-        self.tokens()
-        start = time.perf_counter()
-        self.process.send_signal(signal.SIGCONT)
-        time.sleep(seconds)
-        self.process.send_signal(signal.SIGSTOP)
-        self.speeds.append(self.tokens()[1] / (time.perf_counter() - start))
+def target_tokens(line: bytes) -> int:
+    """The tokens of the step that a line of a journal tells of."""
+    return int(json.loads(line)["target_tokens"]) if b'"progressed"' in line else 0
 
 
 def started(name: str, tree: Path, preset: str, precision: str, corpus: Path, directory: Path) -> Contender:
-    """Start a training, and stop it as soon as it has warmed up."""
+    """Start a training."""
     command = [
         "train",
         preset,
@@ -83,14 +57,7 @@ def started(name: str, tree: Path, preset: str, precision: str, corpus: Path, di
         cwd=tree,
         stdout=subprocess.DEVNULL,
     )
-    contender, steps = Contender(name, process, directory / name / "journal/rank-0.jsonl"), 0
-    while steps < WARM_UP_STEPS:
-        if process.poll() is not None:
-            sys.exit(f"{name} ended by itself; see above")
-        time.sleep(0.2)
-        steps += contender.tokens()[0]
-    process.send_signal(signal.SIGSTOP)
-    return contender
+    return Contender(name, process, directory / name / "journal/rank-0.jsonl", target_tokens)
 
 
 def corpus_for(directory: Path, demo: bool) -> Path:
@@ -117,17 +84,11 @@ def main() -> None:
         directory = Path(name)
         corpus = corpus_for(directory, options.demo)
         trees = {"before": options.before, "now": Path(__file__).parents[1]}
-        contenders = []
-        try:
+        with contest() as contenders:
             for label, tree in trees.items():
                 contenders.append(started(label, tree, options.preset, options.precision, corpus, directory))
-            for turn in range(options.turns):
-                for contender in contenders if turn % 2 else contenders[::-1]:
-                    contender.run(options.seconds)
-        finally:
-            for contender in contenders:
-                contender.process.kill()
-                contender.process.wait()
+                contenders[-1].warm_up(WARM_UP_STEPS)
+            take_turns(contenders, options.turns, options.seconds)
     before, now = (contender.speeds for contender in contenders)
     ratios = [b / a for a, b in zip(before, now, strict=True)]
     print(f"{options.preset}: tokens/s before {statistics.mean(before):,.0f} (best turn {max(before):,.0f}), ", end="")

@@ -1,6 +1,6 @@
 """Virtual environments with the programs that Tandem exports for, each in its own, outside of the repository.
 
-    python -m testbed.peer_environments            make all that are not there yet
+    python -m testbed.peer_environments            make all that tests need and are not there yet
     python -m testbed.peer_environments argos      make one
 
 They lie in ~/.cache/tandem-test-environments, or where TANDEM_TEST_ENVIRONMENTS says. Tests that need one skip without
@@ -32,6 +32,8 @@ class PeerEnvironment:
     packages: tuple[str, ...]
     without_dependencies: tuple[str, ...] = ()
     """Installed by themselves, because they ask for more than they use."""
+    for_tests: bool = True
+    """Whether tests need it; what only a bench needs is made when it is asked for."""
 
     @property
     def directory(self) -> Path:
@@ -74,6 +76,16 @@ ENVIRONMENTS = {
             ("argostranslate==1.11.0", "stanza==1.10.1"),
         ),
         PeerEnvironment("libretranslate", ("libretranslate==1.9.6",)),
+        # eole asks for much more, for training, audio and serving; its decoder needs this.
+        PeerEnvironment(
+            "eole",
+            (
+                *(TORCH, "huggingface_hub==2.4.0", "numpy==2.4.6", "pydantic==2.14.3", "pyonmttok==1.38.1"),
+                *("PyYAML==6.0.3", "regex", "safetensors==0.8.0", "tqdm"),
+            ),
+            ("eole==0.6.4",),
+            for_tests=False,
+        ),
     )
 }
 
@@ -93,7 +105,8 @@ def why_missing(name: str) -> str | None:
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("names", nargs="*", metavar="NAME", help=", ".join(ENVIRONMENTS))
-    for name in arguments.parse_args().names or ENVIRONMENTS:
+    asked = arguments.parse_args().names
+    for name in asked or [environment.name for environment in ENVIRONMENTS.values() if environment.for_tests]:
         if name not in ENVIRONMENTS:
             arguments.error(f"{name}: choose from {', '.join(ENVIRONMENTS)}")
         environment = ENVIRONMENTS[name]

@@ -1,0 +1,84 @@
+"""Processes that are compared in speed: all alive at once, one running at a time, taking turns by SIGSTOP and SIGCONT.
+
+Whatever else the machine does so hits all of them alike: the ratio of their speeds is stable where the speeds are not.
+A process appends a line to a file for each piece of work it has done.
+"""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+LOOK_SECONDS = 0.2
+
+
+@dataclass
+class Contender:
+    """A process that works when it is let, and the file that it counts its work in."""
+
+    name: str
+    process: subprocess.Popen[bytes]
+    log: Path
+    work: Callable[[bytes], int]
+    """The work that a line of the file stands for; 0 if the line tells of something else."""
+    speeds: list[float] = field(default_factory=list)
+    """Work a second, of each turn."""
+    _read: int = 0
+
+    @property
+    def speed(self) -> float:
+        """Work a second over all turns, which are equally long."""
+        return sum(self.speeds) / len(self.speeds)
+
+    def done(self) -> list[int]:
+        """The pieces of work that the file has gained since the last look."""
+        lines = self.log.read_bytes()[self._read :] if self.log.exists() else b""
+        whole = lines[: lines.rfind(b"\n") + 1]
+        self._read += len(whole)
+        return [work for work in map(self.work, whole.splitlines()) if work]
+
+    def warm_up(self, pieces: int) -> None:
+        """Let it run until it has done some work, then stop it."""
+        ready = 0
+        while ready < pieces:
+            if self.process.poll() is not None:
+                sys.exit(f"{self.name} ended by itself; see above")
+            time.sleep(LOOK_SECONDS)
+            ready += len(self.done())
+        self.process.send_signal(signal.SIGSTOP)
+
+    def run(self, seconds: float) -> None:
+        """One turn; the piece of work that it ends in counts with the next turn, as it does for the others."""
+        self.done()
+        start = time.perf_counter()
+        self.process.send_signal(signal.SIGCONT)
+        time.sleep(seconds)
+        self.process.send_signal(signal.SIGSTOP)
+        self.speeds.append(sum(self.done()) / (time.perf_counter() - start))
+
+
+@contextmanager
+def contest() -> Iterator[list[Contender]]:
+    """A list to put contenders into; whatever happens, they are ended with it."""
+    contenders: list[Contender] = []
+    # A process that is ended must not leave stopped ones behind.
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit("ended by SIGTERM"))
+    try:
+        yield contenders
+    finally:
+        for contender in contenders:
+            contender.process.kill()
+            contender.process.wait()
+
+
+def take_turns(contenders: Sequence[Contender], turns: int, seconds: float) -> None:
+    """Let each run so many turns; every other round goes backwards, so that none always follows the same one."""
+    for turn in range(turns):
+        for contender in contenders if turn % 2 else contenders[::-1]:
+            contender.run(seconds)
