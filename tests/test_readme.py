@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from itertools import takewhile
 from pathlib import Path
 
@@ -14,6 +17,8 @@ import pytest
 ROOT = Path(__file__).parent.parent
 # Would run this very test; CI runs it all the same.
 LEFT_OUT = ("make test",)
+# Runs until it is stopped; the commands after it talk to it.
+SERVER = "tandem serve exported/en-de"
 # Prints the same on every machine, so that the README must show it to the letter.
 SAME_EVERYWHERE = ("tandem corpora", "tandem config show", "tandem doctor transformer-base --card", "tandem prepare")
 
@@ -52,12 +57,17 @@ def test_the_readmes_commands_work_in_order_and_print_what_it_shows(tmp_path: Pa
     environment["OMP_WAIT_POLICY"] = "PASSIVE"
     assert len(commands()) >= 8
     printed = {}
-    for command in commands():
-        ended = subprocess.run(
-            command, shell=True, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=500
-        )
-        assert ended.returncode == 0, f"{command}\n{ended.stdout}\n{ended.stderr}"
-        printed[command] = ended.stdout
+    with ExitStack() as servers:
+        for command in commands():
+            if command.startswith(SERVER):
+                printed[command] = servers.enter_context(running(command, tmp_path, environment))
+                continue
+            ended = subprocess.run(
+                command, shell=True, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=500
+            )
+            assert ended.returncode == 0, f"{command}\n{ended.stdout}\n{ended.stderr}"
+            printed[command] = ended.stdout
+    assert printed[SERVER].splitlines() == shown_after(SERVER)
     demo = printed["make demo"]
     bleu = float(re.findall(r"test BLEU ([\d.]+)", demo)[-1])
     assert bleu >= 90
@@ -70,6 +80,26 @@ def test_the_readmes_commands_work_in_order_and_print_what_it_shows(tmp_path: Pa
         assert [
             line for line in shown_after(start) if line != "..." and line.rstrip() not in map(str.rstrip, real)
         ] == []
+
+
+@contextmanager
+def running(command: str, directory: Path, environment: dict[str, str]) -> Iterator[str]:
+    """What a server prints until it listens; it is stopped at the end, and must end well."""
+    process = subprocess.Popen(
+        shlex.split(command), cwd=directory, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    try:
+        lines = []
+        while not lines or not lines[-1].startswith("listening"):
+            lines.append(process.stdout.readline())
+            assert lines[-1], process.communicate()[1]
+        yield "".join(lines)
+        process.terminate()
+        assert process.wait() == 0
+    finally:
+        process.kill()
+        process.communicate()
 
 
 def skeleton(line: str) -> str:
