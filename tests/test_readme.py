@@ -90,7 +90,7 @@ def running(command: str, directory: Path, environment: dict[str, str]) -> Itera
     )
     assert process.stdout is not None
     try:
-        lines = []
+        lines: list[str] = []
         while not lines or not lines[-1].startswith("listening"):
             lines.append(process.stdout.readline())
             assert lines[-1], process.communicate()[1]
