@@ -21,7 +21,7 @@ from tandem.exporting.huggingface_tokenizer import write_tokenizer
 from tandem.exporting.huggingface_weights import pegasus_config, pegasus_weights, read_back
 from tandem.exporting.sequence_scores import log_probabilities
 from tandem.layout import MODEL_FILE, TOKENIZER_FILE
-from tandem.model.search import EXTRA_LENGTH
+from tandem.model.length_rules import EXTRA_LENGTH
 from tandem.model.translation_model import build_model
 from tandem.storage import write_json, write_whole
 from tandem.translation.torch_engine import TorchEngine

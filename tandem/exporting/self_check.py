@@ -17,7 +17,7 @@ from tandem.corpus.progress import ProgressCallback
 from tandem.errors import TandemError
 from tandem.exporting.export_format import LoadedExport, Quantization, TrainedModel
 from tandem.exporting.sequence_scores import log_probabilities
-from tandem.model.search import length_penalty
+from tandem.model.length_rules import length_penalty
 from tandem.scoring import bleu_score
 from tandem.translation.torch_engine import TorchEngine
 from tandem.translation.translator import Translator

@@ -13,25 +13,14 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from tandem.config import SearchConfig
+from tandem.model.length_rules import length_limit, length_penalty
 from tandem.model.translation_model import SEARCH_SENTENCES, DecoderState, TranslationModel
 from tandem.vocabulary import BOS, EOS, PAD
 
-# A translation may be longer than its source, but not without end: the bound of the original recipe.
-EXTRA_LENGTH = 50
 IMPOSSIBLE = float("-inf")
 # Positions after which the host looks which sentences are done. To a GPU, waiting for the answer costs more than a few
 # positions of sentences that are done.
 LOOK_EVERY = {"cpu": 1, "cuda": 8}
-
-
-def length_limit(source_length: int, max_length: int) -> int:
-    """The most pieces a translation may have, given the source's pieces."""
-    return min(source_length + EXTRA_LENGTH, max_length)
-
-
-def length_penalty(length: int, alpha: float) -> float:
-    """What a hypothesis' log-probability is divided by, so that longer ones can win."""
-    return float(((5 + length) / 6) ** alpha)
 
 
 class Finished:

@@ -11,7 +11,6 @@ from pathlib import Path
 from tandem.errors import TandemError
 from tandem.layout import EXPORT_FILE, STATE_FILE, RunPaths, checkpoint_directories
 from tandem.serving.server_metrics import ServerMetrics
-from tandem.training.checkpoints.restore import choose_checkpoint
 from tandem.training.run_directory import Run
 from tandem.translation.ctranslate2_engine import CTranslate2Engine
 from tandem.translation.exported_folder import is_export, read_export
@@ -44,6 +43,8 @@ class ServedModel:
         if is_export(path):
             step, checkpoint = read_export(path).step, "best"
         else:
+            from tandem.training.checkpoints.restore import choose_checkpoint
+
             chosen = choose_checkpoint(Run.open(path), "best")
             step, checkpoint = chosen.step, str(chosen.directory)
         model = cls(Translator.load(path, checkpoint, engine="ctranslate2", threads=threads), step)

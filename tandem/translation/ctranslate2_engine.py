@@ -16,7 +16,7 @@ from typing import Any
 
 from tandem.config import SearchConfig
 from tandem.errors import TandemError
-from tandem.model.search import length_limit, length_penalty
+from tandem.model.length_rules import length_limit, length_penalty
 from tandem.translation.engine import Hypothesis, token_batches
 
 # Finished hypotheses that the search waits for, as a multiple of the beam: our own search goes on until nothing alive

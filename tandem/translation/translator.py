@@ -1,29 +1,24 @@
-"""A trained model as a translator of text: a run, or a folder that `tandem export` made."""
+"""A trained model as a translator of text: a run, or a folder that `tandem export` made.
+
+An exported folder is loaded without PyTorch, so that it starts at once and is at home on a small computer.
+"""
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterable, Iterator, Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
-
-import torch
 
 from tandem.config import Config
 from tandem.corpus.tokenizer import Tokenizer
 from tandem.errors import TandemError
 from tandem.layout import TOKENIZER_FILE, RunPaths
-from tandem.model.transformer import Transformer
-from tandem.training.checkpoints.restore import choose_checkpoint, load_model
 from tandem.training.run_directory import Run
 from tandem.translation.ctranslate2_engine import CTranslate2Engine
-from tandem.translation.ctranslate2_weights import write_ctranslate2
 from tandem.translation.engine import Engine
 from tandem.translation.exported_folder import is_export, read_export
 from tandem.translation.repetition import without_loop
 from tandem.translation.segments import Segment, split_long, split_sentences
-from tandem.translation.torch_engine import TorchEngine
 
 EngineChoice = Literal["auto", "tandem", "ctranslate2"]
 # Lines read ahead: enough to sort by length, few enough to keep memory small and to show results soon.
@@ -61,7 +56,9 @@ class Translator:
         if is_export(directory):
             return _load_export(directory, changes, engine, batch_tokens, threads)
         if RunPaths(directory).run_file.is_file():
-            return _load_run(Run.open(directory, changes), checkpoint, engine, batch_tokens, threads)
+            from tandem.translation.run_translator import run_translator
+
+            return run_translator(Run.open(directory, changes), checkpoint, engine, batch_tokens, threads)
         raise TandemError(
             f"{directory}: neither a run nor an exported model; give the --run of `tandem train`, or a folder made by "
             "`tandem export --to ctranslate2`"
@@ -133,27 +130,3 @@ def _load_export(
         threads=threads,
     )
     return Translator(loaded, tokenizer, (facts.source_language, facts.target_language))
-
-
-def _load_run(
-    run: Run, checkpoint: str, engine: EngineChoice, batch_tokens: int | None, threads: int | None
-) -> Translator:
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    model, tokenizer = load_model(run, choose_checkpoint(run, checkpoint), device), run.tokenizer()
-    search = run.config.search
-    if engine == "auto":
-        faster = device.type == "cpu" and isinstance(model, Transformer) and find_spec("ctranslate2") is not None
-        engine = "ctranslate2" if faster else "tandem"
-    if engine == "tandem":
-        return Translator(TorchEngine(model, search, batch_tokens=batch_tokens), tokenizer, run.languages())
-    with tempfile.TemporaryDirectory(prefix="tandem-") as folder:
-        write_ctranslate2(model, tokenizer, Path(folder), "float32")
-        loaded = CTranslate2Engine(
-            Path(folder),
-            tokenizer.pieces(),
-            search,
-            max_length=run.config.model.max_length,
-            batch_tokens=batch_tokens,
-            threads=threads,
-        )
-    return Translator(loaded, tokenizer, run.languages())

@@ -277,3 +277,15 @@ def test_an_export_whose_replacement_was_killed_is_put_back(tmp_path: Path) -> N
             check_place(tmp_path / "en-de", replace=False, is_one=lambda path: True)
     assert [path.name for path in tmp_path.iterdir()] == ["en-de"]
     assert (tmp_path / "en-de" / "model.bin").read_bytes() == b"old"
+
+
+def test_an_exported_folder_is_used_without_pytorch(sure_run: Path, tmp_path: Path) -> None:
+    """A small computer has neither the memory nor the time for it."""
+    tandem.export(sure_run, tmp_path / "en-de", to="ctranslate2")
+    code = (
+        "import sys, tandem, tandem.serving.run_server\n"
+        "assert tandem.Translator.load(sys.argv[1]).translate(['I see a dog.'])[0]\n"
+        "print('torch' in sys.modules)"
+    )
+    ended = subprocess.run([sys.executable, "-c", code, tmp_path / "en-de"], capture_output=True, text=True, check=True)
+    assert ended.stdout == "False\n"

@@ -12,8 +12,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from tandem.config import SearchConfig
+from tandem.model import length_rules
 from tandem.model import search as search_module
-from tandem.model.search import length_limit, length_penalty, translate_ids
+from tandem.model.length_rules import length_limit, length_penalty
+from tandem.model.search import translate_ids
 from tandem.model.transformer import Transformer
 from tandem.vocabulary import BOS, EOS, PAD, UNK
 from tests.model.models import padded, random_ids, random_model, search_padded
@@ -25,7 +27,7 @@ VARIED_SOURCES = [[4], [4, 5], [7, 6, 5], [5, 4, 6, 7], [5, 5, 4, 4, 7, 6], [4, 
 @pytest.fixture
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     """Translations of at most one step more than their source has pieces."""
-    monkeypatch.setattr(search_module, "EXTRA_LENGTH", 1)
+    monkeypatch.setattr(length_rules, "EXTRA_LENGTH", 1)
 
 
 @torch.no_grad()
@@ -110,7 +112,7 @@ def test_a_wider_beam_finds_something_else(half_trained: Transformer) -> None:
 def test_the_length_penalty_decides(
     monkeypatch: pytest.MonkeyPatch, ending: float, going_on: float, alpha: float, expected_length: int
 ) -> None:
-    monkeypatch.setattr(search_module, "EXTRA_LENGTH", 8)
+    monkeypatch.setattr(length_rules, "EXTRA_LENGTH", 8)
     model = constant_model({EOS: ending, 5: going_on})
     found = search_padded(model, torch.tensor([[6, 7, EOS]]), beam=2, alpha=alpha)
     assert found == [[5] * expected_length]
@@ -154,7 +156,7 @@ def follow_the_best(model: Transformer, source: list[int], limit: int, alpha: fl
 def test_one_hypothesis_is_a_loop_without_a_cache(
     monkeypatch: pytest.MonkeyPatch, half_trained: Transformer, alpha: float
 ) -> None:
-    monkeypatch.setattr(search_module, "EXTRA_LENGTH", 6)
+    monkeypatch.setattr(length_rules, "EXTRA_LENGTH", 6)
     sources = [[*ids, EOS] for ids in VARIED_SOURCES]
     found = search_padded(half_trained, padded(sources), beam=1, alpha=alpha)
     assert found == [follow_the_best(half_trained, source, len(source) + 6, alpha) for source in sources]
@@ -185,7 +187,7 @@ def test_one_hypothesis_takes_the_best_piece_each_time_where_only_the_limit_ends
 def test_a_sentence_alone_and_in_a_padded_batch(
     monkeypatch: pytest.MonkeyPatch, half_trained: Transformer, beam: int, alpha: float
 ) -> None:
-    monkeypatch.setattr(search_module, "EXTRA_LENGTH", 8)
+    monkeypatch.setattr(length_rules, "EXTRA_LENGTH", 8)
     sources = [[*ids, EOS] for ids in VARIED_SOURCES]
     alone = [search_padded(half_trained, torch.tensor([source]), beam, alpha)[0] for source in sources]
     assert search_padded(half_trained, padded(sources), beam, alpha) == alone

@@ -15,8 +15,9 @@ from tandem.doctor.self_test.check_result import Outcome
 from tandem.doctor.self_test.check_setup import Setup
 from tandem.model.batch import PackedBatch
 from tandem.model.layers import attend
+from tandem.model.length_rules import length_penalty
 from tandem.model.loss import exact_nll, translation_loss
-from tandem.model.search import beam_search, length_penalty
+from tandem.model.search import beam_search
 from tandem.model.translation_model import TranslationModel
 from tandem.training.train_state import PRECISIONS, TrainState
 from tandem.vocabulary import BOS, EOS, PAD
