@@ -17,7 +17,7 @@ from tandem.exporting.check_text import check_text
 from tandem.exporting.export_format import ExportFormat, Quantization, TrainedModel
 from tandem.exporting.model_card import CardFacts, model_card
 from tandem.exporting.self_check import ExportCheck, check_export, refuse_if_different
-from tandem.exporting.whole_export import check_place, put_in_place, staged
+from tandem.exporting.whole_export import check_place, explained_writing, put_in_place, staged
 from tandem.layout import MODEL_CARD, TOKENIZER_FILE
 from tandem.registry import EXPORTS
 from tandem.storage import write_whole
@@ -86,9 +86,10 @@ def export(
     with staged(place) as staging:
         check_place(place, overwrite, form.is_one)
         folder = staging / "made"
-        folder.mkdir()
         progress("write", 0, 1)
-        form.write(trained, chosen_quantization, folder)
+        with explained_writing(place):
+            folder.mkdir()
+            form.write(trained, chosen_quantization, folder)
         progress("write", 1, 1)
         checked = check_export(trained, form.load(trained, folder), text, progress)
         refuse_if_different(checked, chosen_quantization, form.search_share, str(place))
@@ -101,8 +102,9 @@ def export(
             check=checked,
             licence=licence,
         )
-        write_whole(folder / MODEL_CARD, model_card(trained, facts).encode())
-        put_in_place(form.pack(trained, folder), place)
+        with explained_writing(place):
+            write_whole(folder / MODEL_CARD, model_card(trained, facts).encode())
+            put_in_place(form.pack(trained, folder), place)
     return ExportResult(place, to, chosen_quantization, chosen.directory, trained.step, _sizes(place), checked)
 
 

@@ -34,34 +34,43 @@ def staged(out: Path) -> Iterator[Path]:
     A killed process leaves it; the next export to the same place empties it first, and puts back the old export if the
     kill came between its removal and the new one's arrival.
     """
-    staging = out.with_name(f".{out.name}.exporting")
-    with _explained(out):
+    place = out.resolve()
+    if not place.name:
+        raise TandemError(f"{out}: cannot be an export; choose another --out")
+    staging = place.with_name(f".{place.name}.exporting")
+    with explained_writing(out):
         staging.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(staging, os.O_RDONLY)
+    try:
+        if not take_lock(descriptor):
+            raise TandemError(f"{out}: another process is exporting there; wait for it or choose another --out")
         try:
-            if not take_lock(descriptor):
-                raise TandemError(f"{out}: another process is exporting there; wait for it or choose another --out")
-            try:
-                if (staging / REPLACED).exists() and not out.exists():
-                    (staging / REPLACED).rename(out)
+            with explained_writing(out):
+                _put_back(staging, place)
                 _empty(staging)
-                yield staging
-            finally:
-                shutil.rmtree(staging, ignore_errors=True)
+            yield staging
         finally:
-            os.close(descriptor)
+            _put_back(staging, place)
+            shutil.rmtree(staging, ignore_errors=True)
+    finally:
+        os.close(descriptor)
 
 
 def put_in_place(made: Path, out: Path) -> None:
     """Bring a file or a folder to the disk and give it its name, in place of what has it now."""
-    with _explained(out):
-        for path in (made, *made.rglob("*")):
-            fsync_path(path)
-        if out.is_dir():
-            # A folder cannot be renamed onto another. After a kill between these two lines `staged` puts it back.
-            out.rename(made.with_name(REPLACED))
-        made.rename(out)
-        fsync_path(out.parent)
+    for path in (made, *made.rglob("*")):
+        fsync_path(path)
+    if out.is_dir():
+        # A folder cannot be renamed onto another; whatever comes between these two lines, `staged` puts it back.
+        out.rename(made.with_name(REPLACED))
+    made.rename(out)
+    fsync_path(out.resolve().parent)
+
+
+def _put_back(staging: Path, place: Path) -> None:
+    """Give an old export its name again, if the new one has not come to take it."""
+    if (staging / REPLACED).exists() and not place.exists():
+        (staging / REPLACED).rename(place)
 
 
 def _empty(folder: Path) -> None:
@@ -73,7 +82,8 @@ def _empty(folder: Path) -> None:
 
 
 @contextmanager
-def _explained(out: Path) -> Iterator[None]:
+def explained_writing(out: Path) -> Iterator[None]:
+    """Turn what a disk does to a writer into an error for the user."""
     try:
         yield
     except (OSError, SafetensorError) as error:

@@ -36,13 +36,21 @@ def translate_lines(translator: Translator, path: Path | None, progress: Progres
 
 @contextmanager
 def output_file(path: Path | None) -> Iterator[BinaryIO]:
-    """Standard output, or a file that appears under its name when all of it is written."""
+    """Standard output, or a file that appears under its name when all of it is written.
+
+    A link is followed; what is no regular file, such as a pipe or a device, is written to as it is.
+    """
     if path is None:
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
         return
-    with explained_write_errors(path), whole_file(path) as file:
+    place = path.resolve()
+    with explained_write_errors(path), place.open("wb") if _is_special(place) else whole_file(place) as file:
         yield file
+
+
+def _is_special(path: Path) -> bool:
+    return path.exists() and not path.is_file()
 
 
 @contextmanager

@@ -16,7 +16,7 @@ import yaml
 
 import tandem
 from tandem.errors import TandemError
-from tandem.exporting.whole_export import REPLACED, check_place, staged
+from tandem.exporting.whole_export import REPLACED, check_place, put_in_place, staged
 from tandem.storage import take_lock
 from tandem.translation.translator import Translator
 from tests.disks import small_disk
@@ -289,3 +289,29 @@ def test_an_exported_folder_is_used_without_pytorch(sure_run: Path, tmp_path: Pa
     )
     ended = subprocess.run([sys.executable, "-c", code, tmp_path / "en-de"], capture_output=True, text=True, check=True)
     assert ended.stdout == "False\n"
+
+
+def test_an_export_whose_replacement_fails_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tandem.exporting.whole_export.fsync_path", lambda path: None)
+    place = tmp_path / "en-de"
+    place.mkdir()
+    (place / "model.bin").write_bytes(b"old")
+    # The new one is not there to be renamed, after the old one has lost its name.
+    with staged(place) as staging, pytest.raises(FileNotFoundError):
+        put_in_place(staging / "made", place)
+    assert [path.name for path in tmp_path.iterdir()] == ["en-de"]
+    assert (place / "model.bin").read_bytes() == b"old"
+
+
+@pytest.mark.parametrize(
+    ("out", "message"), [(".", "exists already; choose another --out"), ("/", "cannot be an export")]
+)
+def test_places_that_are_none(
+    sure_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, out: str, message: str
+) -> None:
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here" / "file").touch()
+    monkeypatch.chdir(tmp_path / "here")
+    with pytest.raises(TandemError, match=message):
+        tandem.export(sure_run, out, to="ctranslate2")
+    assert [path.name for path in tmp_path.iterdir()] == ["here"]

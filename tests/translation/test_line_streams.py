@@ -6,6 +6,7 @@ import contextlib
 import gzip
 import io
 import itertools
+import os
 import sys
 from pathlib import Path
 
@@ -115,3 +116,23 @@ def test_output_appears_when_it_is_whole(tmp_path: Path) -> None:
     assert out.read_bytes() == b"whole\n"
     with pytest.raises(TandemError, match="cannot be written"):
         output_file(tmp_path / "nowhere" / "out").__enter__()
+
+
+def test_output_goes_through_links_and_into_pipes_without_replacing_them(tmp_path: Path) -> None:
+    disk, link = tmp_path / "disk", tmp_path / "link"
+    disk.mkdir()
+    link.symlink_to(disk / "out")
+    with output_file(link) as file:
+        file.write(b"whole\n")
+    assert link.is_symlink()
+    assert (disk / "out").read_bytes() == b"whole\n"
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    with output_file(pipe) as file:
+        file.write(b"whole\n")
+    assert os.read(reader, 99) == b"whole\n"
+    os.close(reader)
+    assert pipe.is_fifo()
+    with pytest.raises(TandemError, match="cannot be written"):
+        output_file(tmp_path).__enter__()
