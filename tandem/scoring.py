@@ -44,6 +44,11 @@ def bleu_score(hypotheses: Sequence[str], references: Sequence[str]) -> tuple[fl
     return bleu, str(metric.get_signature())
 
 
+def bleu_signature() -> str:
+    """The signature of every BLEU that Tandem prints without an interval."""
+    return bleu_score([""], [""])[1]
+
+
 def score_all(hypotheses: Sequence[str], references: Sequence[str], resamplings: int = RESAMPLINGS) -> list[Score]:
     """BLEU, chrF and TER with bootstrap intervals; sacreBLEU draws the resamplings from a fixed seed."""
     if len(hypotheses) != len(references):

@@ -200,6 +200,9 @@ def test_score(run_tandem: Tandem, trained: Path, demo_text: Path) -> None:
     assert json.loads(run_tandem("score", *files, "--json")[1])["scores"] == scores
     code, text, _ = run_tandem("score", *files)
     assert text.splitlines()[1] == f"    {scores[0]['signature']}"
+    (trained / "test.marked").write_bytes(b"\xef\xbb\xbf" + (trained / "test.out").read_bytes())
+    marked = ("--hypotheses", trained / "test.marked", "--references", demo_text / "test.de")
+    assert json.loads(run_tandem("score", *marked, "--json")[1])["scores"] == scores
     assert run_tandem("score") == (2, "", "tandem: give a RUN, or --hypotheses and --references\n")
     assert run_tandem("score", trained, "--hypotheses", "x")[0] == 2
     assert run_tandem("score", trained, "--split", "train")[2] == "tandem: --split train: choose dev or test\n"
@@ -313,8 +316,8 @@ def test_config_show_prints_what_config_reads(run_tandem: Tandem, tmp_path: Path
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("translate", "nowhere", "x"), ["nowhere: neither a run nor an exported model", "tandem train"]),
-        (("evaluate", "nowhere"), ["nowhere: not a run"]),
+        (("translate", "nowhere", "x"), ["nowhere: no such directory", "tandem train"]),
+        (("evaluate", "nowhere"), ["nowhere: no such directory"]),
         (("config", "show", "tiny"), ["tiny: neither a preset (demo, small, transformer-base, transformer-big)"]),
         (("train", "demo", "--corpus", "nowhere", "--run", "run"), ["nowhere", "tandem prepare"]),
         (("train", "demo", "train.max_step=3", "--corpus", "x", "--run", "run"), ["did you mean train.max_steps?"]),

@@ -22,6 +22,7 @@ from tandem.cli.options import (
     print_json,
 )
 from tandem.errors import TandemError
+from tandem.process_exit import STOPPED
 
 SETTING = re.compile(r"([a-z_]+)\.[a-z_]+=")
 """What a setting on the command line begins with."""
@@ -126,26 +127,34 @@ def translate(
     )
     # A bar between the lines of a conversation, or of its own output, would only disturb.
     quiet = bool(sentences) or (output is None and sys.stdout.isatty())
-    with progress_bars(open_console(stderr=True)) as bars, output_file(output) as file:
-        progress = no_progress if quiet else bars
-        pairs = loaded.translate_stream(sentences) if sentences else translate_lines(loaded, input_file, progress)
-        for source, translation in pairs:
-            answer = {"source": source, "translation": translation}
-            line = json.dumps(answer, ensure_ascii=False) if as_json else translation
-            file.write(f"{line}\n".encode())
-            if output is None:
-                file.flush()
+    try:
+        with progress_bars(open_console(stderr=True)) as bars, output_file(output) as file:
+            progress = no_progress if quiet else bars
+            pairs = loaded.translate_stream(sentences) if sentences else translate_lines(loaded, input_file, progress)
+            for source, translation in pairs:
+                answer = {"source": source, "translation": translation}
+                line = json.dumps(answer, ensure_ascii=False) if as_json else translation
+                file.write(f"{line}\n".encode())
+                if output is None:
+                    file.flush()
+    except KeyboardInterrupt:
+        print(f"tandem: stopped{'' if output is None else f'; {output} was not written'}", file=sys.stderr)
+        raise typer.Exit(STOPPED) from None
+
+
+def _is_setting(argument: str) -> bool:
+    section = SETTING.match(argument)
+    return section is not None and section[1] in tandem.Config.model_fields
 
 
 def _told_apart(arguments: list[str]) -> tuple[list[str], list[str]]:
     """Sentences and settings among the arguments; what could be either is asked about."""
     sentences, settings = [], []
     for argument in arguments:
-        section = SETTING.match(argument)
-        if section is None:
-            sentences.append(argument)
-        elif section[1] in tandem.Config.model_fields:
+        if _is_setting(argument):
             settings.append(argument)
+        elif not SETTING.match(argument):
+            sentences.append(argument)
         else:
             raise TandemError(
                 f"{argument}: a sentence or a setting? There is no setting of that name; to translate it, "
@@ -236,12 +245,13 @@ def export(
 
 def serve(
     models: Annotated[
-        list[Path],
+        list[str],
         typer.Argument(
-            metavar="RUN|FOLDER...",
-            help="Runs, and folders made by `tandem export --to ctranslate2`; one a language pair.",
+            metavar="RUN|FOLDER... [key.path=value]...",
+            help="Runs, and folders made by `tandem export --to ctranslate2`, one a language pair; settings to change.",
         ),
     ],
+    setting: SetOption = None,
     host: Annotated[str, typer.Option(help="Address to listen at; 0.0.0.0 lets other machines in.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen at; 0 takes a free one.")] = 5000,
     keys: Annotated[
@@ -280,4 +290,6 @@ def serve(
         "time_out": time_out,
     }
     given = {name: value for name, value in asked.items() if value is not None}
-    serve_models(models, ServeSettings.model_validate(given))
+    overrides = [model for model in models if _is_setting(model)]
+    paths = [model for model in models if not _is_setting(model)]
+    serve_models(paths, ServeSettings.model_validate(given), all_settings(overrides, setting))

@@ -42,6 +42,7 @@ class ArgosPackage:
 
     quantizations: tuple[Quantization, ...] = ("int8", "float32", "float16")
     packages = ("ctranslate2", "onnx")
+    suffix = SUFFIX
     search_share = 0.005
 
     def default_name(self, trained: TrainedModel, run: str, quantization: Quantization) -> str:

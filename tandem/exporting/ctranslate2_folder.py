@@ -64,6 +64,7 @@ class CTranslate2Folder:
 
     quantizations: tuple[Quantization, ...] = ("int8", "float32", "float16")
     packages = ("ctranslate2",)
+    suffix = ""
     search_share = 0.005
 
     def default_name(self, trained: TrainedModel, run: str, quantization: Quantization) -> str:

@@ -57,6 +57,8 @@ class ExportFormat(Protocol):
     """Number formats that the program reads; the first is taken if none is asked for."""
     packages: tuple[str, ...]
     """Packages that writing needs, as they are imported."""
+    suffix: str
+    """The ending of the file that it is packed into; empty for a folder."""
     search_share: float
     """Share of sentences for which the program's own search may find a worse translation than ours."""
 

@@ -81,7 +81,7 @@ def export(
     progress("load", 0, 1)
     trained = trained_model(opened, chosen)
     progress("load", 1, 1)
-    place = Path(out or form.default_name(trained, opened.directory.resolve().name, chosen_quantization))
+    place = _place(form, out, form.default_name(trained, opened.directory.resolve().name, chosen_quantization))
     text = check_text(opened, None if corpus is None else Path(corpus))
     with staged(place) as staging:
         check_place(place, overwrite, form.is_one)
@@ -106,6 +106,14 @@ def export(
             write_whole(folder / MODEL_CARD, model_card(trained, facts).encode())
             put_in_place(form.pack(trained, folder), place)
     return ExportResult(place, to, chosen_quantization, chosen.directory, trained.step, _sizes(place), checked)
+
+
+def _place(form: ExportFormat, out: str | Path | None, default_name: str) -> Path:
+    """Where the export goes; a file into a folder that is there, and always with its ending."""
+    place = Path(out or default_name)
+    if form.suffix and place.is_dir():
+        return place / default_name
+    return place if place.name.endswith(form.suffix) else place.with_name(f"{place.name}{form.suffix}")
 
 
 def _format(to: str) -> ExportFormat:

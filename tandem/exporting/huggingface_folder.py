@@ -54,6 +54,7 @@ class HuggingFaceFolder:
 
     quantizations: tuple[Quantization, ...] = ("float32", "float16")
     packages = ("tokenizers",)
+    suffix = ""
     # Its search ranks by log-probability / length^p alone, and stops earlier than ours.
     search_share = 0.02
 

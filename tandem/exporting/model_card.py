@@ -12,6 +12,7 @@ import tandem
 from tandem.corpus.prepared import CorpusFacts
 from tandem.exporting.export_format import Quantization, TrainedModel
 from tandem.exporting.self_check import ExportCheck
+from tandem.scoring import bleu_signature
 from tandem.translation.language_names import language_name
 
 UNKNOWN_LICENCE = "unknown"
@@ -98,10 +99,9 @@ def _quality(facts: CardFacts) -> str:
     if facts.dev_bleu is not None:
         lines.append(f"- dev BLEU of the checkpoint, in training: {facts.dev_bleu:.2f}")
     if check.exported_bleu is not None and check.own_bleu is not None:
-        lines += [
-            f"- BLEU on {check.origin}: {check.exported_bleu:.2f} by this model, {check.own_bleu:.2f} by ours",
-            f"- sacreBLEU's signature of these: `{check.signature}`",
-        ]
+        lines.append(f"- BLEU on {check.origin}: {check.exported_bleu:.2f} by this model, {check.own_bleu:.2f} by ours")
+    if lines:
+        lines.append(f"- sacreBLEU's signature: `{bleu_signature()}`")
     lines += [
         f"- translations identical to those of the model trained: {check.identical} of {check.lines} "
         f"({check.origin}; run by {check.program})",

@@ -35,8 +35,11 @@ _BACKLOG = 2048
 _LAST_ANSWER_SECONDS = 5
 
 
-def serve(models: Sequence[str | Path], settings: ServeSettings | None = None) -> None:
-    """Serve runs and exported folders until SIGINT or SIGTERM; SIGHUP loads models and keys anew."""
+def serve(models: Sequence[str | Path], settings: ServeSettings | None = None, overrides: Sequence[str] = ()) -> None:
+    """Serve runs and exported folders until SIGINT or SIGTERM; SIGHUP loads models and keys anew.
+
+    The models' searches may be changed by overrides such as "search.beam=2".
+    """
     settings = settings or ServeSettings()
     if not models:
         raise TandemError("no model to serve; name a run or a folder that `tandem export` made")
@@ -44,7 +47,7 @@ def serve(models: Sequence[str | Path], settings: ServeSettings | None = None) -
     keys, metrics = ApiKeys(settings.keys), ServerMetrics()
     threads = settings.threads or os.cpu_count() or 1
     with _listening(settings) as listener:
-        loaded = ServedModels([Path(path) for path in models], threads, metrics)
+        loaded = ServedModels([Path(path) for path in models], threads, metrics, overrides)
         batches = SentenceBatches(threads, metrics)
         service = TranslationService(loaded, batches, keys, settings, metrics)
         watch = ModelWatch(settings.watch_seconds, lambda asked: _reload(loaded, keys, asked))
@@ -132,9 +135,9 @@ def _listening(settings: ServeSettings) -> Iterator[socket.socket]:
         listener = socket.socket(family, kind, protocol)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
-    except OSError as error:
+    except (OSError, UnicodeError) as error:
         raise TandemError(
-            f"{settings.host} port {settings.port}: cannot listen there ({error.strerror}); "
+            f"{settings.host} port {settings.port}: cannot listen there ({getattr(error, 'strerror', None) or error}); "
             "choose another --port or --host"
         ) from error
     with listener:

@@ -16,7 +16,7 @@ from tandem.translation.ctranslate2_engine import CTranslate2Engine
 from tandem.translation.exported_folder import is_export, read_export
 from tandem.translation.language_names import language_name
 from tandem.translation.segments import Segment, split_sentences
-from tandem.translation.translator import Translator
+from tandem.translation.translator import Translator, no_model
 
 _SPACE = re.compile(r"\s")
 
@@ -38,16 +38,18 @@ class ServedModel:
         self.pieces = self.tokenizer.pieces()
 
     @classmethod
-    def load(cls, path: Path, threads: int) -> ServedModel:
+    def load(cls, path: Path, threads: int, overrides: Sequence[str] = ()) -> ServedModel:
         """Load a run's best checkpoint or an exported folder, and have it translate a word."""
         if is_export(path):
             step, checkpoint = read_export(path).step, "best"
-        else:
+        elif RunPaths(path).run_file.is_file():
             from tandem.training.checkpoints.restore import choose_checkpoint
 
             chosen = choose_checkpoint(Run.open(path), "best")
             step, checkpoint = chosen.step, str(chosen.directory)
-        model = cls(Translator.load(path, checkpoint, engine="ctranslate2", threads=threads), step)
+        else:
+            raise no_model(path)
+        model = cls(Translator.load(path, checkpoint, overrides, engine="ctranslate2", threads=threads), step)
         try:
             model.translator.translate(["1"])
         except (RuntimeError, ValueError, KeyError, IndexError) as error:
@@ -74,12 +76,14 @@ class _Source:
 class ServedModels:
     """All models of the server."""
 
-    def __init__(self, paths: Sequence[Path], threads: int, metrics: ServerMetrics) -> None:
-        self._threads, self._metrics = threads, metrics
+    def __init__(
+        self, paths: Sequence[Path], threads: int, metrics: ServerMetrics, overrides: Sequence[str] = ()
+    ) -> None:
+        self._threads, self._metrics, self._overrides = threads, metrics, overrides
         self._sources: dict[Pair, _Source] = {}
         for path in paths:
             seen = fingerprint(path)
-            source = _Source(path, ServedModel.load(path, threads), seen)
+            source = _Source(path, ServedModel.load(path, threads, overrides), seen)
             pair = source.model.pair
             if pair in self._sources:
                 raise TandemError(
@@ -132,7 +136,7 @@ class ServedModels:
                 continue
             source.seen = seen
             try:
-                model = ServedModel.load(source.path, self._threads)
+                model = ServedModel.load(source.path, self._threads, self._overrides)
                 if model.pair != pair:
                     raise TandemError(f"{source.path}: now translates {model.pair[0]} to {model.pair[1]}")
             except (TandemError, OSError) as error:

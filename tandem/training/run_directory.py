@@ -12,7 +12,7 @@ from tandem.config import Config, differences, dump
 from tandem.corpus.prepared import PreparedCorpus
 from tandem.corpus.tokenizer import Tokenizer
 from tandem.errors import TandemError
-from tandem.layout import CONFIG_FILE, LOCK_FILE, RUN_FILE, TOKENIZER_FILE, RunPaths
+from tandem.layout import CONFIG_FILE, EXPORT_FILE, LOCK_FILE, RUN_FILE, TOKENIZER_FILE, RunPaths
 from tandem.schedules.schedule import schedule_of
 from tandem.storage import take_lock, write_json, write_whole
 
@@ -43,7 +43,7 @@ class Run(RunPaths):
         """Open a run that was started before, with some of its settings overridden for this use."""
         paths = RunPaths(directory)
         if not paths.run_file.is_file():
-            raise TandemError(f"{directory}: not a run (it has no {RUN_FILE}); give the --run of `tandem train`")
+            raise _no_run(directory)
         for override in overrides:
             if not override.startswith(FREE_IN_USE):
                 raise TandemError(
@@ -68,12 +68,25 @@ class Run(RunPaths):
 
     def corpus(self, moved_to: Path | None = None) -> PreparedCorpus:
         """The corpus that the run was trained on, where it was or where it has been moved to."""
+        if moved_to is None and not self.corpus_directory.is_dir():
+            raise TandemError(
+                f"{self.corpus_directory}: the corpus that {self.directory} was trained on is gone; if it has moved, "
+                "name it with --corpus"
+            )
         corpus = PreparedCorpus.open(moved_to or self.corpus_directory)
         if corpus.digest != self.corpus_digest:
             raise TandemError(
                 f"{corpus.directory}: not the corpus that {self.directory} was trained on; name that one with --corpus"
             )
         return corpus
+
+
+def _no_run(directory: Path) -> TandemError:
+    if not directory.is_dir():
+        return TandemError(f"{directory}: no such directory; give the --run of `tandem train`")
+    if (directory / EXPORT_FILE).is_file():
+        return TandemError(f"{directory}: an exported model, which `tandem translate` takes; here, name the run itself")
+    return TandemError(f"{directory}: not a run (it has no {RUN_FILE}); give the --run of `tandem train`")
 
 
 def create_or_check(directory: Path, config: Config, corpus: PreparedCorpus, change: bool) -> list[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,17 +20,26 @@ PACKED = ".gz"
 
 def translate_lines(translator: Translator, path: Path | None, progress: ProgressCallback) -> Iterator[tuple[str, str]]:
     """Each line of a file, or of standard input, with its translation on one line."""
+    total = None if path is None or path.suffix == PACKED else _count_lines(path)
+    # A person waits for the answer to each line.
+    at_once = 1 if path is None and sys.stdin.isatty() else LINES_AT_ONCE
+    done = 0
+    for source, translation in translator.translate_stream(text_lines(path), at_once):
+        yield source, " ".join(translation.splitlines())
+        done += 1
+        progress("translate", done, total, "lines")
+    progress("translate", done, done, "lines")
+
+
+def text_lines(path: Path | None) -> Iterator[str]:
+    """The lines of a file, plain or packed, or of standard input; in UTF-8, without a byte-order mark."""
     with _opened(path) as lines:
-        plain = path is not None and path.suffix != PACKED
-        total, unit = (os.fstat(lines.fileno()).st_size, "B") if plain else (None, "lines")
-        # A person waits for the answer to each line.
-        at_once = 1 if path is None and sys.stdin.isatty() else LINES_AT_ONCE
-        done = 0
-        for source, translation in translator.translate_stream(_texts(lines, path or STANDARD_INPUT), at_once):
-            yield source, " ".join(translation.splitlines())
-            done += len(source.encode()) + 1 if plain else 1
-            progress("translate", done, total, unit)
-        progress("translate", total or done, total or done, unit)
+        name = path or STANDARD_INPUT
+        try:
+            for number, line in enumerate(read_lines(lines), 1):
+                yield decoded(line.removeprefix(BOM) if line and number == 1 else line, name, number)
+        except (EOFError, gzip.BadGzipFile) as error:
+            raise unreadable(name, OSError(str(error))) from error
 
 
 @contextmanager
@@ -69,9 +77,14 @@ def _opened(path: Path | None) -> Iterator[BinaryIO]:
         yield file
 
 
-def _texts(lines: BinaryIO, path: Path) -> Iterator[str]:
-    try:
-        for number, line in enumerate(read_lines(lines), 1):
-            yield decoded(line.removeprefix(BOM) if line and number == 1 else line, path, number)
-    except (EOFError, gzip.BadGzipFile) as error:
-        raise unreadable(path, OSError(str(error))) from error
+def _count_lines(path: Path) -> int | None:
+    """The lines of a plain file, also if the last one does not end; None for what can be read only once."""
+    check_file(path)
+    if not path.is_file():
+        return None
+    count, last = 0, b"\n"
+    with path.open("rb") as file:
+        while block := file.read(1 << 20):
+            count += block.count(b"\n")
+            last = block[-1:]
+    return count + (last != b"\n")

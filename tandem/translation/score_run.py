@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tandem.corpus.progress import ProgressCallback, no_progress
-from tandem.corpus.text_files import check_file, decoded, read_lines
 from tandem.scoring import Score, score_all
 from tandem.training.run_directory import Run
+from tandem.translation.line_streams import text_lines
 from tandem.translation.translator import EngineChoice, Translator
 
 
@@ -35,10 +35,4 @@ def score_run(
 
 def score_files(hypotheses: Path, references: Path) -> list[Score]:
     """Score a file of translations, line by line, against a file of references."""
-    return score_all(_lines(hypotheses), _lines(references))
-
-
-def _lines(path: Path) -> list[str]:
-    check_file(path)
-    with path.open("rb") as file:
-        return [decoded(line, path, number) for number, line in enumerate(read_lines(file), 1)]
+    return score_all(list(text_lines(hypotheses)), list(text_lines(references)))

@@ -12,7 +12,7 @@ from typing import Literal
 from tandem.config import Config
 from tandem.corpus.tokenizer import Tokenizer
 from tandem.errors import TandemError
-from tandem.layout import TOKENIZER_FILE, RunPaths
+from tandem.layout import MODEL_FILE, TOKENIZER_FILE, RunPaths
 from tandem.training.run_directory import Run
 from tandem.translation.ctranslate2_engine import CTranslate2Engine
 from tandem.translation.engine import Engine
@@ -59,10 +59,7 @@ class Translator:
             from tandem.translation.run_translator import run_translator
 
             return run_translator(Run.open(directory, changes), checkpoint, engine, batch_tokens, threads)
-        raise TandemError(
-            f"{directory}: neither a run nor an exported model; give the --run of `tandem train`, or a folder made by "
-            "`tandem export --to ctranslate2`"
-        )
+        raise no_model(directory)
 
     def translate(self, lines: Sequence[str]) -> list[str]:
         """The translation of each line, in order; a line longer than the model knows is translated in parts."""
@@ -98,6 +95,16 @@ class Translator:
         return len(text.encode()) < longest or len(self.tokenizer.encode([text], threads=1)[0]) <= longest
 
 
+def no_model(path: Path) -> TandemError:
+    """What to say of a path that is no model which Tandem can load."""
+    remedy = "give the --run of `tandem train`, or a folder made by `tandem export --to ctranslate2`"
+    if not path.exists():
+        return TandemError(f"{path}: no such directory; {remedy}")
+    if path.is_file() or (path / MODEL_FILE).is_file():
+        return TandemError(f"{path}: for another program, if it is an export, and not for Tandem; {remedy}")
+    return TandemError(f"{path}: neither a run nor an exported model; {remedy}")
+
+
 def _portions(lines: Iterable[str], at_once: int) -> Iterator[list[str]]:
     """Lines in portions, bounded by their number and by their characters."""
     portion: list[str] = []
@@ -128,5 +135,6 @@ def _load_export(
         max_length=facts.max_length,
         batch_tokens=batch_tokens,
         threads=threads,
+        exact=facts.quantization != "int8",
     )
     return Translator(loaded, tokenizer, (facts.source_language, facts.target_language))

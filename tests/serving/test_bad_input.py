@@ -169,7 +169,7 @@ def test_no_text_of_users_is_logged(trained_run: Run, tmp_path: Path) -> None:
 
 
 def test_a_folder_that_is_no_model_is_named(tmp_path: Path) -> None:
-    with pytest.raises(TandemError, match="not a run"):
+    with pytest.raises(TandemError, match="neither a run nor an exported model"):
         serve([tmp_path], ServeSettings(port=0))
     with pytest.raises(TandemError, match="no model to serve"):
         serve([], ServeSettings(port=0))

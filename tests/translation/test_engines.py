@@ -96,10 +96,10 @@ def test_the_best_hypotheses_come_first_and_differ(trained: Path) -> None:
     translator = Translator.load(trained, engine="ctranslate2")
     assert isinstance(translator.engine, CTranslate2Engine)
     [found, none] = translator.engine.hypotheses(translator.tokenizer.encode(["I sleep.", ""]), 4)
-    assert len(found) == 4
+    assert 1 < len(found) <= 4
     assert none == []
     assert [one.score for one in found] == sorted((one.score for one in found), reverse=True)
-    assert len({tuple(one.ids) for one in found}) == 4
+    assert len({tuple(one.ids) for one in found}) == len(found)
 
 
 def test_attention_has_a_row_for_each_piece_of_the_translation(trained: Path) -> None:
