@@ -102,7 +102,10 @@ class SentenceBatches:
             return []
 
     def _next_batch(self) -> list[_Waiting]:
-        """The sentence that has waited longest, and those of like length; fewer if other workers have nothing to do."""
+        """The sentence that has waited longest, and those of like length; fewer if other workers have nothing to do.
+
+        All need the same search: how many translations one client asks for changes nobody else's.
+        """
         gone = [waiting for waiting in self._waiting if waiting.future.cancelled()]
         if gone:
             self._metrics.dropped.inc(len(gone))
@@ -111,14 +114,19 @@ class SentenceBatches:
         if not self._waiting:
             return []
         first = self._waiting[0]
-        alike = [waiting for waiting in self._waiting[:LOOK_AHEAD] if waiting.model is first.model]
+        engine, beam = first.model.engine, first.model.engine.beam_for(first.count)
+        alike = [
+            waiting
+            for waiting in self._waiting[:LOOK_AHEAD]
+            if waiting.model is first.model and engine.beam_for(waiting.count) == beam
+        ]
         alike.sort(key=lambda waiting: abs(len(waiting.ids) - len(first.ids)))
         share = -(-len(self._waiting) // self._idle)
         longest = 0
         batch: list[_Waiting] = []
         for waiting in alike[:share]:
             longest = max(longest, len(waiting.ids))
-            if batch and longest * (len(batch) + 1) > first.model.engine.batch_tokens:
+            if batch and longest * (len(batch) + 1) > engine.batch_tokens:
                 break
             batch.append(waiting)
         taken = {waiting.number for waiting in batch}

@@ -24,6 +24,9 @@ class HeldEngine:
         self.batches: list[list[int]] = []
         self.begun, self.go = threading.Event(), threading.Event()
 
+    def beam_for(self, count: int) -> int:
+        return max(2, count)
+
     def hypotheses(self, sources: Sequence[Sequence[int]], count: int = 1) -> list[list[Hypothesis]]:
         self.batches.append([ids[0] for ids in sources])
         self.begun.set()
@@ -59,6 +62,23 @@ def test_sentences_of_several_requests_share_a_batch() -> None:
         answers = await asyncio.gather(*first, *(future for futures in others for future in futures))
         assert [[each.ids for each in answer] for answer in answers[:2]] == [[[10]], [[50], [51]]]
         assert engine.batches == [[1], [5, 4, 3]]
+        batches.close()
+
+    asyncio.run(scenario())
+
+
+def test_what_one_client_wants_changes_nobody_elses_search() -> None:
+    async def scenario() -> None:
+        batches = SentenceBatches(1, ServerMetrics())
+        engine, model = held()
+        waiting = batches.submit(model, [[1]])
+        await begun(engine)
+        for number, count in enumerate((1, 9, 2, 5, 9), 2):
+            waiting += batches.submit(model, [[number]], count)
+        engine.go.set()
+        answers = await asyncio.gather(*waiting)
+        assert engine.batches == [[1], [2, 4], [3, 6], [5]]
+        assert [len(answer) for answer in answers] == [1, 1, 9, 2, 5, 9]
         batches.close()
 
     asyncio.run(scenario())
