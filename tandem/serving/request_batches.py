@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import bisect
+import contextlib
 import threading
 import time
 from collections.abc import Sequence
@@ -141,7 +142,9 @@ class SentenceBatches:
             self._metrics.sentences.inc(len(batch))
         except Exception as error:
             found = error
-        batch[0].future.get_loop().call_soon_threadsafe(_deliver, batch, found)
+        # The loop is closed if the server has stopped meanwhile, which it does once nobody waits for an answer.
+        with contextlib.suppress(RuntimeError):
+            batch[0].future.get_loop().call_soon_threadsafe(_deliver, batch, found)
 
 
 def _deliver(batch: list[_Waiting], found: list[list[Hypothesis]] | Exception) -> None:

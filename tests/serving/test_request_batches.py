@@ -160,3 +160,20 @@ def test_idle_workers_share_what_there_is() -> None:
         batches.close()
 
     asyncio.run(scenario())
+
+
+def test_a_batch_outlives_the_loop_that_asked_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    failures: list[threading.ExceptHookArgs] = []
+    monkeypatch.setattr(threading, "excepthook", failures.append)
+    batches = SentenceBatches(1, ServerMetrics())
+    engine, model = held()
+
+    async def client_that_goes() -> None:
+        [future] = batches.submit(model, [[1]])
+        await begun(engine)
+        future.cancel()
+
+    asyncio.run(client_that_goes())
+    engine.go.set()
+    batches.close()
+    assert failures == []

@@ -53,6 +53,7 @@ def test_a_stop_finishes_what_has_begun(trained_run: Run, tmp_path: Path, number
         assert server.end() == 0
         with pytest.raises(httpx.ConnectError), server.client() as client:
             client.get("/health")
+    assert "Traceback" not in (tmp_path / "log").read_text()
 
 
 def test_a_stop_does_not_wait_for_ever(trained_run: Run, tmp_path: Path) -> None:
@@ -66,6 +67,16 @@ def test_a_stop_does_not_wait_for_ever(trained_run: Run, tmp_path: Path) -> None
         assert request.answer.status_code == 503
         assert request.answer.json()["error"] == "the server is stopping; try again later"
         assert server.end() == 0
+    assert "Traceback" not in (tmp_path / "log").read_text()
+
+
+def test_a_stop_after_a_client_has_gone_leaves_no_trace(trained_run: Run, tmp_path: Path) -> None:
+    with running([trained_run.directory], tmp_path / "log") as server:
+        with server.client() as client, client.stream("POST", "/translate/stream", json=LONG) as stream:
+            next(stream.iter_lines())
+        server.signal(signal.SIGTERM)
+        assert server.end() == 0
+    assert "Traceback" not in (tmp_path / "log").read_text()
 
 
 def test_a_new_checkpoint_takes_over_without_a_dropped_request(trained_run: Run, tmp_path: Path) -> None:
