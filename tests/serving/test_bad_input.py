@@ -168,8 +168,11 @@ def test_more_half_bodies_than_connections_close_the_oldest(trained_run: Run, tm
 
 
 def test_half_bodies_that_are_too_large_together_end_the_oldest(trained_run: Run, tmp_path: Path) -> None:
-    settings = {"read_time_out": 600.0, "char_limit": 10, "concurrent_requests": 2}
-    with running([trained_run.directory], tmp_path / "log", **settings) as server, ExitStack() as stack:
+    log = tmp_path / "log"
+    with (
+        running([trained_run.directory], log, read_time_out=600.0, char_limit=10, concurrent_requests=2) as server,
+        ExitStack() as stack,
+    ):
         halves = [stack.enter_context(server.connect()) for _ in range(3)]
         for half in halves:
             half.sendall(b"POST /translate HTTP/1.1\r\nhost: a\r\ncontent-length: 65000\r\n\r\n" + b" " * 50_000)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import threading
 from collections.abc import Sequence
 from typing import Any, cast
 
 import pytest
 
+from tandem.serving import request_batches
+from tandem.serving.libretranslate_api import ApiError
 from tandem.serving.request_batches import SentenceBatches
 from tandem.serving.served_models import ServedModel
 from tandem.serving.server_metrics import ServerMetrics
@@ -116,6 +119,46 @@ def test_a_short_request_passes_a_long_one() -> None:
     asyncio.run(scenario())
 
 
+def test_a_short_request_passes_one_that_submits_often() -> None:
+    async def scenario() -> None:
+        batches = SentenceBatches(1, ServerMetrics())
+        engine, model = held()
+        waiting = batches.submit(model, [[1]])
+        await begun(engine)
+        places = itertools.count()
+        for number in range(2, 50):
+            waiting += batches.submit(model, [[number] * 60], places=places)
+        waiting += batches.submit(model, [[99] * 60])
+        engine.go.set()
+        await asyncio.gather(*waiting)
+        assert engine.batches.index([99]) < 5
+        batches.close()
+
+    asyncio.run(scenario())
+
+
+def test_more_sentences_than_may_wait_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(request_batches, "MOST_WAITING", 5)
+
+    async def scenario() -> None:
+        batches = SentenceBatches(1, ServerMetrics())
+        engine, model = held()
+        waiting = batches.submit(model, [[1]])
+        await begun(engine)
+        waiting += batches.submit(model, [[2]] * 9)  # nothing else waits
+        with pytest.raises(ApiError, match="too many sentences wait already"):
+            batches.submit(model, [[3]])
+        for future in waiting[1:6]:
+            future.cancel()
+        waiting += batches.submit(model, [[4]])
+        engine.go.set()
+        await asyncio.gather(*waiting, return_exceptions=True)
+        assert engine.batches == [[1], [4, 2, 2, 2, 2]]
+        batches.close()
+
+    asyncio.run(scenario())
+
+
 def test_what_nobody_waits_for_is_never_translated() -> None:
     async def scenario() -> None:
         metrics = ServerMetrics()
@@ -153,6 +196,9 @@ def test_idle_workers_share_what_there_is() -> None:
     async def scenario() -> None:
         batches = SentenceBatches(2, ServerMetrics())
         engine, model = held()
+        with batches._condition:  # both workers wait, or one has not come so far
+            while batches._idle < 2:
+                batches._condition.wait(0.01)
         engine.go.set()
         await asyncio.gather(*batches.submit(model, [[number] for number in range(1, 7)]))
         assert len(engine.batches) >= 2
