@@ -49,15 +49,22 @@ class TranslationService:
         self._rate = RateLimit(settings.requests_per_minute)
 
     def admit(self, request: ApiRequest, address: str) -> None:
-        """Check the key of a request, and how many its client has made."""
+        """Check the key of a request, and how many its client has made; wrong keys count for the address."""
         client = address
         if self.keys.required:
+            # Before the key is looked at: whoever tries keys must not learn by the answer that one is right.
+            self._check_rate(self._rate.look(address))
             if not request.api_key:
+                self._rate.take(address)
                 raise ApiError(400, "api_key: missing; this server wants one, ask whoever runs it")
             if not self.keys.accepts(request.api_key):
+                self._rate.take(address)
                 raise ApiError(403, "api_key: not one of this server's; ask whoever runs it")
             client = f"key {request.api_key}"
-        if seconds := self._rate.take(client):
+        self._check_rate(self._rate.take(client))
+
+    def _check_rate(self, seconds: float) -> None:
+        if seconds:
             message = f"more than {self.settings.requests_per_minute} requests a minute; slow down"
             raise ApiError(429, message, {"retry-after": str(int(seconds) + 1)})
 
