@@ -112,8 +112,9 @@ class TextTranslation:
             found.append(await self._candidates(sentence))
             await asyncio.sleep(0)  # where many are done already, others have their turn between them
         lost = [place for place, candidates in enumerate(found) if not candidates]
-        for place, candidate in zip(lost, await self._in_parts([pending[place] for place in lost]), strict=True):
-            found[place] = [candidate]
+        if lost:
+            for place, candidate in zip(lost, await self._in_parts([pending[place] for place in lost]), strict=True):
+                found[place] = [candidate]
         return found
 
     async def _candidates(self, sentence: _PendingSentence) -> list[SentenceTranslation]:
