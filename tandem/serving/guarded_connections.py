@@ -24,9 +24,11 @@ class GuardedConnection(H11Protocol):
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self._head_timer: asyncio.TimerHandle | None = None
+        self._waits_since = 0.0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        self._waits_since = self.loop.time()
         self._notice_lost_peers(transport.get_extra_info("socket"))
         self._wait_for_head()
         self._make_room()
@@ -36,6 +38,8 @@ class GuardedConnection(H11Protocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
+        if self._is_silent():  # what comes begins a request
+            self._waits_since = self.loop.time()
         super().data_received(data)
         if self._is_silent():
             self._wait_for_head()
@@ -44,6 +48,7 @@ class GuardedConnection(H11Protocol):
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
+        self._waits_since = self.loop.time()
         if not self._is_silent():  # the next request was already here
             self._stop_waiting()
 
@@ -76,16 +81,17 @@ class GuardedConnection(H11Protocol):
         self._head_timer = None
         self.transport.abort()
 
+    def _is_waiting(self) -> bool:
+        """Whether it is the client's turn: to send a request, or the rest of one."""
+        return self._is_silent() or self.cycle.more_body
+
     def _make_room(self) -> None:
-        """Close the connection that has been silent longest if there are too many."""
+        """Close the connection that has waited longest for its client if there are too many."""
         if len(self.connections) <= self.settings.connections:
             return
-        silent = [each for each in self.connections if isinstance(each, GuardedConnection) and each._is_silent()]
-        timed = [each for each in silent if each._head_timer is not None and each is not self]
-        oldest = min(
-            timed or silent, key=lambda each: each._head_timer.when() if each._head_timer else 0.0, default=self
-        )
-        oldest.transport.abort()
+        others = [each for each in self.connections if isinstance(each, GuardedConnection) and each is not self]
+        waiting = [each for each in others if each._is_waiting()]
+        min(waiting, key=lambda each: each._waits_since, default=self).transport.abort()
 
     def _notice_lost_peers(self, connection: socket.socket) -> None:
         """Have the system give up a peer that is gone without a word, or that never reads its answer."""

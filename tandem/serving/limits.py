@@ -19,13 +19,20 @@ class RateLimit:
 
     def take(self, client: str) -> float:
         """Count a request; seconds to wait if it is one too many, otherwise 0."""
+        return self._refill(client, 1.0)
+
+    def look(self, client: str) -> float:
+        """Seconds to wait before a request would not be one too many; none is counted."""
+        return self._refill(client, 0.0)
+
+    def _refill(self, client: str, cost: float) -> float:
         if self._per_minute is None:
             return 0.0
         now, rate = self._clock(), self._per_minute / 60
         tokens, last = self._buckets.pop(client, (float(self._per_minute), now))
         tokens = min(float(self._per_minute), tokens + (now - last) * rate)
         waiting = 0.0 if tokens >= 1 else (1 - tokens) / rate
-        self._buckets[client] = (tokens - 1 if tokens >= 1 else tokens, now)
+        self._buckets[client] = (tokens - cost if tokens >= 1 else tokens, now)
         while len(self._buckets) > MOST_CLIENTS:
             self._buckets.popitem(last=False)
         return waiting

@@ -7,12 +7,14 @@ themselves.
 from __future__ import annotations
 
 import asyncio
-import bisect
+import contextlib
+import itertools
 import threading
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
+from tandem.serving.libretranslate_api import ApiError
 from tandem.serving.served_models import ServedModel
 from tandem.serving.server_metrics import ServerMetrics
 from tandem.translation.engine import Hypothesis
@@ -22,21 +24,23 @@ from tandem.translation.engine import Hypothesis
 SENTENCE_SECONDS = 0.05
 # Waiting sentences among which a batch of like lengths is chosen, the longest waiting first.
 LOOK_AHEAD = 1024
+# Sentences that may wait; what would be more is told to come back, unless nothing else waits. Two cores do not get
+# through so many within the time that a request has.
+MOST_WAITING = 100_000
 # Share of a batch's time that a worker then waits for as many sentences again: clients that have just been answered
 # are about to ask again, and batches of one are slow. After a batch of one sentence it does not wait.
 PAUSE = 0.1
 
 
-@dataclass(order=True)
-class _Waiting:
-    """A sentence in the queue."""
+class _Waiting(NamedTuple):
+    """A sentence in the queue; they are in order by what comes first here."""
 
     due: float
     number: int
-    model: ServedModel = field(compare=False)
-    ids: list[int] = field(compare=False)
-    count: int = field(compare=False)
-    future: asyncio.Future[list[Hypothesis]] = field(compare=False)
+    model: ServedModel
+    ids: list[int]
+    wanted: int
+    future: asyncio.Future[list[Hypothesis]]
 
 
 class SentenceBatches:
@@ -55,21 +59,29 @@ class SentenceBatches:
             thread.start()
 
     def submit(
-        self, model: ServedModel, sources: Sequence[list[int]], count: int = 1
+        self, model: ServedModel, sources: Sequence[list[int]], count: int = 1, places: Iterator[int] | None = None
     ) -> list[asyncio.Future[list[Hypothesis]]]:
-        """Put the sentences of a request into the queue; cancelling a future takes its sentence out again."""
-        loop, now = asyncio.get_running_loop(), time.monotonic()
-        futures: list[asyncio.Future[list[Hypothesis]]] = [loop.create_future() for _ in sources]
+        """Put sentences of a request into the queue; cancelling a future takes its sentence out again.
+
+        `places` counts the sentences of a request that submits several times.
+        """
+        loop, now, places = asyncio.get_running_loop(), time.monotonic(), places or itertools.count()
         with self._condition:
             if self._closed:
                 raise RuntimeError("the server is stopping")
-            for place, (ids, future) in enumerate(zip(sources, futures, strict=True)):
-                self._number += 1
-                due = now + place * SENTENCE_SECONDS
-                bisect.insort(self._waiting, _Waiting(due, self._number, model, ids, count, future))
+            if not self._has_room(len(sources)):
+                raise ApiError(503, "too many sentences wait already; try again later", {"retry-after": "5"})
+            begin = self._number
+            self._number += len(sources)
+            added = [
+                _Waiting(now + place * SENTENCE_SECONDS, number, model, ids, count, loop.create_future())
+                for number, (ids, place) in enumerate(zip(sources, places, strict=False), begin)
+            ]
+            self._waiting += added
+            self._waiting.sort()  # two parts in order, which takes one pass
             self._metrics.queue.set(len(self._waiting))
-            self._condition.notify(len(futures))
-        return futures
+            self._condition.notify(len(added))
+        return [waiting.future for waiting in added]
 
     def close(self) -> None:
         """End the threads; what they are at is finished, what waits is not begun."""
@@ -102,38 +114,60 @@ class SentenceBatches:
             return []
 
     def _next_batch(self) -> list[_Waiting]:
-        """The sentence that has waited longest, and those of like length; fewer if other workers have nothing to do."""
-        gone = [waiting for waiting in self._waiting if waiting.future.cancelled()]
-        if gone:
-            self._metrics.dropped.inc(len(gone))
-            self._waiting = [waiting for waiting in self._waiting if not waiting.future.cancelled()]
-            self._metrics.queue.set(len(self._waiting))
-        if not self._waiting:
+        """The sentence that has waited longest, and those of like length; fewer if other workers have nothing to do.
+
+        All need the same search: how many translations one client asks for changes nobody else's.
+        """
+        head: list[_Waiting] = []
+        while self._waiting and not head:
+            head = self._without_gone(LOOK_AHEAD)
+        if not head:
             return []
-        first = self._waiting[0]
-        alike = [waiting for waiting in self._waiting[:LOOK_AHEAD] if waiting.model is first.model]
+        first = head[0]
+        engine, beam = first.model.engine, first.model.engine.beam_for(first.wanted)
+        alike = [
+            waiting for waiting in head if waiting.model is first.model and engine.beam_for(waiting.wanted) == beam
+        ]
         alike.sort(key=lambda waiting: abs(len(waiting.ids) - len(first.ids)))
         share = -(-len(self._waiting) // self._idle)
         longest = 0
         batch: list[_Waiting] = []
         for waiting in alike[:share]:
             longest = max(longest, len(waiting.ids))
-            if batch and longest * (len(batch) + 1) > first.model.engine.batch_tokens:
+            if batch and longest * (len(batch) + 1) > engine.batch_tokens:
                 break
             batch.append(waiting)
         taken = {waiting.number for waiting in batch}
-        self._waiting = [waiting for waiting in self._waiting if waiting.number not in taken]
+        self._waiting[: len(head)] = [waiting for waiting in head if waiting.number not in taken]
         return batch
+
+    def _without_gone(self, most: int) -> list[_Waiting]:
+        """The first sentences of the queue, those taken out that nobody waits for."""
+        head = self._waiting[:most]
+        alive = [waiting for waiting in head if not waiting.future.cancelled()]
+        if len(alive) < len(head):
+            self._waiting[: len(head)] = alive
+            self._metrics.dropped.inc(len(head) - len(alive))
+            self._metrics.queue.set(len(self._waiting))
+        return alive
+
+    def _has_room(self, more: int) -> bool:
+        """Whether so many more may wait: any number if nothing else does."""
+        if len(self._waiting) + more > MOST_WAITING:
+            self._without_gone(len(self._waiting))
+        return not self._waiting or len(self._waiting) + more <= MOST_WAITING
 
     def _translate(self, batch: list[_Waiting]) -> None:
         self._metrics.batches.observe(len(batch))
-        engine, most = batch[0].model.engine, max(waiting.count for waiting in batch)
+        engine, most = batch[0].model.engine, max(waiting.wanted for waiting in batch)
         try:
             found: list[list[Hypothesis]] | Exception = engine.hypotheses([waiting.ids for waiting in batch], most)
             self._metrics.sentences.inc(len(batch))
         except Exception as error:
             found = error
-        batch[0].future.get_loop().call_soon_threadsafe(_deliver, batch, found)
+        # The loop is closed if the server has stopped meanwhile, which it does once nobody waits for an answer.
+        with contextlib.suppress(RuntimeError):
+            batch[0].future.get_loop().call_soon_threadsafe(_deliver, batch, found)
 
 
 def _deliver(batch: list[_Waiting], found: list[list[Hypothesis]] | Exception) -> None:
@@ -143,4 +177,4 @@ def _deliver(batch: list[_Waiting], found: list[list[Hypothesis]] | Exception) -
         if isinstance(found, Exception):
             waiting.future.set_exception(found)
         else:
-            waiting.future.set_result(found[place][: waiting.count])
+            waiting.future.set_result(found[place][: waiting.wanted])

@@ -20,6 +20,7 @@ log = logging.getLogger(__name__)
 # Bytes of a body that is too long which are still read, and forgotten: a client that is cut off while it sends does
 # not see the answer.
 _DRAINED_BYTES = 64 << 20
+BUSY = "the server has too much to do; try again later"
 SERVER_ERROR = "an error of the server, which it has logged; the request may be sent again"
 # Answered also when the server has too much to do.
 _ALWAYS = frozenset({"/health", "/metrics"})
@@ -32,6 +33,9 @@ class RequestGate:
         self._app, self._settings, self._metrics, self._paths = app, settings, metrics, frozenset(paths)
         self._open, self._stopping = 0, False
         self._works: set[asyncio.Future[None]] = set()
+        # Bytes that have come of the bodies that have not ended, the oldest first.
+        self._arriving: dict[asyncio.Timeout, int] = {}
+        self._arriving_bytes = 0
 
     def give_up(self) -> None:
         """Answer what is still being worked on that the server stops."""
@@ -44,13 +48,13 @@ class RequestGate:
             await self._app(scope, receive, send)
             return
         begun, answer = time.monotonic(), _Answer(send)
-        self._count(1)
         try:
-            await self._admit(scope, receive, answer)
+            body = await self._body(receive)
+            if body is not None:
+                await self._admit(scope, receive, answer, body)
         except ApiError as error:
             await answer.refuse(error)
         finally:
-            self._count(-1)
             path = scope["path"] if scope["path"] in self._paths else "other"
             self._metrics.requests.labels(path, answer.status or "gone").inc()
             self._metrics.seconds.labels(path).observe(time.monotonic() - begun)
@@ -59,12 +63,17 @@ class RequestGate:
         self._open += change
         self._metrics.open_requests.set(self._open)
 
-    async def _admit(self, scope: Scope, receive: Receive, answer: _Answer) -> None:
-        if self._open > self._settings.concurrent_requests and scope["path"] not in _ALWAYS:
-            raise ApiError(503, "the server has too much to do; try again later", {"retry-after": "1"})
-        body = await self._body(scope, receive)
-        if body is None:
-            return
+    async def _admit(self, scope: Scope, receive: Receive, answer: _Answer, body: bytes) -> None:
+        """Work on a request that is all here: one whose body is still to come takes nobody's place."""
+        if self._open >= self._settings.concurrent_requests and scope["path"] not in _ALWAYS:
+            raise ApiError(503, BUSY, {"retry-after": "1"})
+        self._count(1)
+        try:
+            await self._work(scope, receive, answer, body)
+        finally:
+            self._count(-1)
+
+    async def _work(self, scope: Scope, receive: Receive, answer: _Answer, body: bytes) -> None:
         gone = asyncio.ensure_future(_until_gone(receive))
         work = asyncio.ensure_future(self._app(scope, _replayed(body, gone), answer.send))
         self._works.add(work)
@@ -85,11 +94,13 @@ class RequestGate:
             gone.cancel()
             await asyncio.gather(work, gone, return_exceptions=True)
 
-    async def _body(self, scope: Scope, receive: Receive) -> bytes | None:
+    async def _body(self, receive: Receive) -> bytes | None:
         """All of the body; None if the client has gone."""
-        parts, size = [], 0
+        parts: list[bytes] = []
+        size = 0
         try:
-            async with asyncio.timeout(self._settings.read_time_out):
+            async with asyncio.timeout(self._settings.read_time_out) as time_out:
+                self._arriving[time_out] = 0
                 while True:
                     message = await receive()
                     if message["type"] == "http.disconnect":
@@ -98,12 +109,15 @@ class RequestGate:
                     size += len(part)
                     if size <= self._settings.body_limit:
                         parts.append(part)
+                        self._make_room(time_out, len(part))
                     else:
                         parts.clear()
                     if not message.get("more_body", False) or size > _DRAINED_BYTES:
                         break
         except TimeoutError:
             raise ApiError(408, "the body did not come in time; send it faster", {"connection": "close"}) from None
+        finally:
+            self._arriving_bytes -= self._arriving.pop(time_out, 0)
         if size > self._settings.body_limit:
             raise ApiError(
                 413,
@@ -111,6 +125,16 @@ class RequestGate:
                 {"connection": "close"},
             )
         return b"".join(parts)
+
+    def _make_room(self, time_out: asyncio.Timeout, size: int) -> None:
+        """Count bytes of a body, and end the time of the oldest bodies if those that have not ended are too large."""
+        if time_out in self._arriving:  # its time has not been ended already
+            self._arriving[time_out] += size
+            self._arriving_bytes += size
+        while self._arriving_bytes > self._settings.body_limit * self._settings.concurrent_requests:
+            oldest = next(iter(self._arriving))
+            self._arriving_bytes -= self._arriving.pop(oldest)
+            oldest.reschedule(asyncio.get_running_loop().time())
 
 
 class _Answer:

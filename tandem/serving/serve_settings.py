@@ -32,9 +32,9 @@ class ServeSettings(Section):
     requests_per_minute: int | None = Field(default=None, ge=1)
     """Requests that a client (a key, or else an address) may make in a minute; by default any number."""
     concurrent_requests: int = Field(default=256, ge=1)
-    """Requests worked on or waiting at the same time; more are told to come back later."""
+    """Requests worked on at the same time, those not counted that are still being sent; more are told to come back."""
     connections: int = Field(default=4096, ge=2)
-    """Open connections; beyond that the one that has been silent longest is closed."""
+    """Open connections; beyond that the one that has waited longest for its client is closed."""
     time_out: float = Field(default=60.0, gt=0)
     """Seconds after which a request is given up."""
     read_time_out: float = Field(default=10.0, gt=0)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Sequence
+import itertools
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import ParamSpec, TypeVar
 
 from tandem.serving.placeholders import SentencePart, find_placeholders, is_kept, locate, stretches
 from tandem.serving.request_batches import SentenceBatches
@@ -13,9 +15,11 @@ from tandem.translation.engine import Hypothesis
 from tandem.translation.repetition import without_loop
 from tandem.translation.segments import Segment
 
-# Texts longer than this are split into sentences by another thread, so that nobody waits for it.
-LONG_TEXT = 5_000
+# Texts longer than this are split and encoded by another thread, so that nobody waits for it.
+LONG_TEXT = 1_000
 Span = tuple[int, int]
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -40,8 +44,10 @@ class TranslatedText:
 class TextTranslation:
     """Translates texts of one request with one model."""
 
-    def __init__(self, model: ServedModel, batches: SentenceBatches) -> None:
+    def __init__(self, model: ServedModel, batches: SentenceBatches, places: Iterator[int] | None = None) -> None:
+        """`places` counts the sentences of the request, if it has more texts than those translated here."""
         self.model, self._batches = model, batches
+        self._places = places or itertools.count()
 
     async def translate(self, text: str, alternatives: int = 0) -> TranslatedText:
         """A text, and so many other translations of it, or fewer."""
@@ -56,7 +62,7 @@ class TextTranslation:
     async def stream(self, text: str) -> AsyncIterator[tuple[Segment, str]]:
         """The sentences of a text with their translations, in order, each as soon as it is done."""
         segments = await self.split(text)
-        pending = self._submit([segment.text for segment in segments], None, 1)
+        pending = await self._submit([segment.text for segment in segments], None, 1)
         try:
             for segment, sentence in zip(segments, pending, strict=True):
                 [[best]] = await self._finish([sentence])
@@ -66,41 +72,49 @@ class TextTranslation:
 
     async def split(self, text: str) -> list[Segment]:
         """The sentences of a text."""
-        if len(text) < LONG_TEXT:
-            return self.model.split(text)
-        return await asyncio.to_thread(self.model.split, text)
+        return await _aside(len(text), self.model.split, text)
 
     async def sentences(
         self, sentences: Sequence[str], kept: Sequence[Sequence[Span]] | None = None, count: int = 1
     ) -> list[list[SentenceTranslation]]:
         """Translations of each sentence, the best first; `kept` are the spans that must stay, beside placeholders."""
-        pending = self._submit(sentences, kept, count)
+        pending = await self._submit(sentences, kept, count)
         try:
             return await self._finish(pending)
         finally:
             _cancel(pending)
 
-    def _submit(
+    async def _submit(
         self, sentences: Sequence[str], kept: Sequence[Sequence[Span]] | None, count: int
     ) -> list[_PendingSentence]:
         """Put into the queue what has something to translate in it."""
+        pending = await _aside(sum(map(len, sentences)), self._prepare, sentences, kept)
+        waiting = [sentence for sentence in pending if sentence.source]
+        futures = self._batches.submit(self.model, [sentence.source for sentence in waiting], count, self._places)
+        for sentence, future in zip(waiting, futures, strict=True):
+            sentence.future = future
+        return pending
+
+    def _prepare(self, sentences: Sequence[str], kept: Sequence[Sequence[Span]] | None) -> list[_PendingSentence]:
+        """The sentences with what must stay in them, and the pieces of those that have anything else."""
         pending = [
             _PendingSentence(text, _merged([*find_placeholders(text), *(kept[place] if kept else ())]))
             for place, text in enumerate(sentences)
         ]
-        waiting = [sentence for sentence in pending if not is_kept(sentence.text, sentence.spans)]
-        sources = self.model.encode([sentence.text for sentence in waiting])
-        for sentence, source, future in zip(
-            waiting, sources, self._batches.submit(self.model, sources, count), strict=True
-        ):
-            sentence.source, sentence.future = source, future
+        spoken = [sentence for sentence in pending if not is_kept(sentence.text, sentence.spans)]
+        for sentence, source in zip(spoken, self.model.encode([each.text for each in spoken]), strict=True):
+            sentence.source = source
         return pending
 
     async def _finish(self, pending: Sequence[_PendingSentence]) -> list[list[SentenceTranslation]]:
-        found = [await self._candidates(sentence) for sentence in pending]
+        found = []
+        for sentence in pending:
+            found.append(await self._candidates(sentence))
+            await asyncio.sleep(0)  # where many are done already, others have their turn between them
         lost = [place for place, candidates in enumerate(found) if not candidates]
-        for place, candidate in zip(lost, await self._in_parts([pending[place] for place in lost]), strict=True):
-            found[place] = [candidate]
+        if lost:
+            for place, candidate in zip(lost, await self._in_parts([pending[place] for place in lost]), strict=True):
+                found[place] = [candidate]
         return found
 
     async def _candidates(self, sentence: _PendingSentence) -> list[SentenceTranslation]:
@@ -124,7 +138,8 @@ class TextTranslation:
         """Sentences whose parts around what must stay are translated by themselves."""
         parts = [stretches(sentence.text, sentence.spans) for sentence in sentences]
         spoken = [part.text for each in parts for part in each if not part.kept]
-        sources = self.model.encode(spoken)
+        sources = await _aside(sum(map(len, spoken)), self.model.encode, spoken)
+        # They do not wait again behind the rest of their request.
         futures = self._batches.submit(self.model, sources)
         try:
             ids = [without_loop((await future)[0].ids, ids) for future, ids in zip(futures, sources, strict=True)]
@@ -143,6 +158,13 @@ class _PendingSentence:
     spans: list[Span]
     source: list[int] = field(default_factory=list)
     future: asyncio.Future[list[Hypothesis]] | None = None
+
+
+async def _aside(characters: int, function: Callable[P, T], *arguments: P.args, **options: P.kwargs) -> T:
+    """What a function returns; for a long text it runs in another thread."""
+    if characters < LONG_TEXT:
+        return function(*arguments, **options)
+    return await asyncio.to_thread(function, *arguments, **options)
 
 
 def _cancel(pending: Sequence[_PendingSentence]) -> None:

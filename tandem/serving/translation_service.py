@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
-from collections.abc import AsyncIterator, Sequence
-from typing import Any
+from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
+from typing import Any, TypeVar
 
 from tandem.serving.api_keys import ApiKeys
 from tandem.serving.language_detection import DetectedLanguage, can_detect, detect_language
@@ -29,6 +30,7 @@ from tandem.serving.translated_files import FORMATS
 from tandem.serving.word_alignment import align, utf16_spans
 
 AUTO = "auto"
+T = TypeVar("T")
 
 
 class TranslationService:
@@ -47,15 +49,22 @@ class TranslationService:
         self._rate = RateLimit(settings.requests_per_minute)
 
     def admit(self, request: ApiRequest, address: str) -> None:
-        """Check the key of a request, and how many its client has made."""
+        """Check the key of a request, and how many its client has made; wrong keys count for the address."""
         client = address
         if self.keys.required:
+            # Before the key is looked at: whoever tries keys must not learn by the answer that one is right.
+            self._check_rate(self._rate.look(address))
             if not request.api_key:
+                self._rate.take(address)
                 raise ApiError(400, "api_key: missing; this server wants one, ask whoever runs it")
             if not self.keys.accepts(request.api_key):
+                self._rate.take(address)
                 raise ApiError(403, "api_key: not one of this server's; ask whoever runs it")
             client = f"key {request.api_key}"
-        if seconds := self._rate.take(client):
+        self._check_rate(self._rate.take(client))
+
+    def _check_rate(self, seconds: float) -> None:
+        if seconds:
             message = f"more than {self.settings.requests_per_minute} requests a minute; slow down"
             raise ApiError(429, message, {"retry-after": str(int(seconds) + 1)})
 
@@ -65,13 +74,13 @@ class TranslationService:
         texts = [request.q] if isinstance(request.q, str) else request.q
         self._check_size(texts)
         detected = self._sources(texts, request.source, request.target)
-        found = await asyncio.gather(
-            *(
-                self.translate_text(
-                    text, self._model(each.language, request.target), request.format, request.alternatives
-                )
-                for text, each in zip(texts, detected, strict=True)
-            )
+        models = [self._model(each.language, request.target) for each in detected]
+        places = itertools.count()
+        found = await all_or_none(
+            [
+                self.translate_text(text, model, request.format, request.alternatives, places)
+                for text, model in zip(texts, models, strict=True)
+            ]
         )
         answer: dict[str, Any] = {"translatedText": _one_or_all([each.text for each in found], many)}
         if request.source == AUTO:
@@ -80,9 +89,11 @@ class TranslationService:
             answer["alternatives"] = _one_or_all([each.alternatives for each in found], many)
         return answer
 
-    async def translate_text(self, text: str, model: ServedModel, form: str, alternatives: int = 0) -> TranslatedText:
-        """A text or a piece of HTML."""
-        translation = TextTranslation(model, self._batches)
+    async def translate_text(
+        self, text: str, model: ServedModel, form: str, alternatives: int = 0, places: Iterator[int] | None = None
+    ) -> TranslatedText:
+        """A text or a piece of HTML; `places` counts the sentences of a request that has several."""
+        translation = TextTranslation(model, self._batches, places)
         if form == "html":
             return await translate_markup(text, translation, alternatives)
         return await translation.translate(text, alternatives)
@@ -106,6 +117,8 @@ class TranslationService:
                 number += 1
         except StopAsyncIteration:
             return
+        except ApiError as error:
+            yield _line({"error": error.message})
         except TimeoutError:
             yield _line({"error": f"not done within {self.settings.time_out:g} seconds; send less at once"})
 
@@ -188,6 +201,16 @@ class TranslationService:
                 400, f"source: {printable(source)} to {printable(target)} is not supported; there is {pairs}"
             )
         return model
+
+
+async def all_or_none(texts: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
+    """What all of them return; where one fails, the others are given up."""
+    tasks = [asyncio.ensure_future(text) for text in texts]
+    try:
+        return await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
 
 
 def _one_or_all(values: list[Any], many: bool) -> Any:

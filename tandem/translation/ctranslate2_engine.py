@@ -60,20 +60,20 @@ class CTranslate2Engine:
         return [found[0].ids if found else [] for found in self.hypotheses(sources)]
 
     def hypotheses(self, sources: Sequence[Sequence[int]], count: int = 1) -> list[list[Hypothesis]]:
-        """The best translations of each sentence, best first and at most `count`; none of an empty one."""
-        # The search finds more than it keeps at a time: only for still more must it be wider, and may then begin with
-        # another translation.
+        """Translations of each sentence, best first and at most `count`; none of an empty one.
+
+        The first is the same whatever the count: if others need a wider search, they come from a second one.
+        """
+        found = self._search_with(sources, self._search.beam)
+        if (beam := self.beam_for(count)) != self._search.beam:
+            wider = self._search_with(sources, beam)
+            found = [_with_others(own, others) for own, others in zip(found, wider, strict=True)]
+        return [hypotheses[:count] for hypotheses in found]
+
+    def beam_for(self, count: int) -> int:
+        """How wide the search must be to find so many translations: it finds more than it keeps at a time."""
         beam = self._search.beam
-        if count > (self._patience * beam if beam > 1 else 1):
-            beam = count
-        pending: list[tuple[int, Any]] = []
-        for batch in token_batches([len(ids) for ids in sources], self.batch_tokens, self._most):
-            submitted = self._submit([sources[index] for index in batch], beam)
-            pending += zip(batch, submitted, strict=True)
-        found: list[list[Hypothesis]] = [[] for _ in sources]
-        for index, result in pending:
-            found[index] = self._ranked(result.result())[:count]
-        return found
+        return beam if count <= (self._patience * beam if beam > 1 else 1) else count
 
     def attention(self, source: Sequence[int], target: Sequence[int]) -> list[list[float]]:
         """How much each piece of a translation attends to each piece of its source."""
@@ -96,6 +96,16 @@ class CTranslate2Engine:
             max_input_length=0,
         )
         return [float(sum(result.log_probs)) for result in scored]
+
+    def _search_with(self, sources: Sequence[Sequence[int]], beam: int) -> list[list[Hypothesis]]:
+        pending: list[tuple[int, Any]] = []
+        for batch in token_batches([len(ids) for ids in sources], self.batch_tokens, self._most):
+            submitted = self._submit([sources[index] for index in batch], beam)
+            pending += zip(batch, submitted, strict=True)
+        found: list[list[Hypothesis]] = [[] for _ in sources]
+        for index, result in pending:
+            found[index] = self._ranked(result.result())
+        return found
 
     def _submit(self, sources: Sequence[Sequence[int]], beam: int) -> list[Any]:
         limit = length_limit(max(map(len, sources)) + 1, self._max_length)
@@ -126,6 +136,11 @@ class CTranslate2Engine:
 
     def _named(self, ids: Sequence[int]) -> list[str]:
         return [self._pieces[number] for number in ids]
+
+
+def _with_others(own: list[Hypothesis], wider: Sequence[Hypothesis]) -> list[Hypothesis]:
+    """The best of the run's own search, and then what a wider one found beside it."""
+    return own[:1] + [each for each in wider if each.ids != own[0].ids]
 
 
 def _load(folder: Path, threads: int) -> Any:

@@ -8,7 +8,8 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +23,9 @@ from tandem.training.checkpoints.restore import load_model
 from tandem.training.run_directory import Run
 from tandem.translation.ctranslate2_weights import CTRANSLATE2_FILES, write_ctranslate2
 from tandem.translation.exported_folder import ExportFacts, described_file, write_facts
+
+# Seconds after which what was waited for will not come.
+NEVER = 300
 
 START = """
 import json, sys
@@ -63,9 +67,15 @@ class RunningServer:
         return sum(float(line.split()[-1]) for line in lines if line.split("{")[0].split(" ")[0] == name)
 
     def wait_for(self, name: str, least: float, most: float = float("inf")) -> None:
-        """Wait until a metric lies between two values."""
-        while not least <= self.metric(name) <= most:
+        """Wait until a metric lies between two values; one that stays there, or it may be missed."""
+        self.wait_until(lambda: least <= self.metric(name) <= most)
+
+    def wait_until(self, holds: Callable[[], bool]) -> None:
+        """Wait until something holds; fail if the server ends before, or if it never does."""
+        deadline = time.monotonic() + NEVER
+        while not holds():
             assert self.process.poll() is None, self.log.read_text()
+            assert time.monotonic() < deadline, self.log.read_text()
 
     def connect(self) -> socket.socket:
         return socket.create_connection(self.address, timeout=120)

@@ -139,6 +139,49 @@ def test_a_thousand_silent_connections_do_not_stop_others(server: RunningServer)
         assert server.translate("I see a dog.")
 
 
+HALF = b"POST /translate HTTP/1.1\r\nhost: a\r\ncontent-type: application/json\r\ncontent-length: 9\r\n\r\n{"
+
+
+def test_three_hundred_half_bodies_do_not_stop_others(server: RunningServer) -> None:
+    with ExitStack() as stack:
+        halves = [stack.enter_context(server.connect()) for _ in range(300)]
+        for half in halves:
+            half.sendall(HALF)
+        with server.client() as client:
+            assert client.get("/").status_code == 200
+        assert server.translate("I see a dog.")
+        halves[-1].sendall(b'"q": 1}' + b" ")
+        assert halves[-1].recv(65536).startswith(b"HTTP/1.1 400 ")
+
+
+def test_more_half_bodies_than_connections_close_the_oldest(trained_run: Run, tmp_path: Path) -> None:
+    with (
+        running([trained_run.directory], tmp_path / "log", read_time_out=600.0, connections=20) as server,
+        ExitStack() as stack,
+    ):
+        halves = []
+        for _ in range(30):
+            halves.append(stack.enter_context(server.connect()))
+            halves[-1].sendall(HALF)
+        assert server.translate("I see a dog.")
+        assert _until_closed(halves[0]) == b""
+
+
+def test_half_bodies_that_are_too_large_together_end_the_oldest(trained_run: Run, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    with (
+        running([trained_run.directory], log, read_time_out=600.0, char_limit=10, concurrent_requests=2) as server,
+        ExitStack() as stack,
+    ):
+        halves = [stack.enter_context(server.connect()) for _ in range(3)]
+        for half in halves:
+            half.sendall(b"POST /translate HTTP/1.1\r\nhost: a\r\ncontent-length: 65000\r\n\r\n" + b" " * 50_000)
+        assert _until_closed(halves[0]).startswith(b"HTTP/1.1 408 ")
+        assert server.translate("a dog")
+        halves[2].sendall(b" " * 15_000)
+        assert halves[2].recv(65536).startswith(b"HTTP/1.1 400 ")
+
+
 def test_more_connections_than_allowed_close_the_silent_ones(impatient: RunningServer) -> None:
     with ExitStack() as stack:
         silent = [stack.enter_context(impatient.connect()) for _ in range(300)]

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import threading
 from collections.abc import Sequence
 from typing import Any, cast
 
 import pytest
 
+from tandem.serving import request_batches
+from tandem.serving.libretranslate_api import ApiError
 from tandem.serving.request_batches import SentenceBatches
 from tandem.serving.served_models import ServedModel
 from tandem.serving.server_metrics import ServerMetrics
@@ -23,6 +26,9 @@ class HeldEngine:
     def __init__(self) -> None:
         self.batches: list[list[int]] = []
         self.begun, self.go = threading.Event(), threading.Event()
+
+    def beam_for(self, count: int) -> int:
+        return max(2, count)
 
     def hypotheses(self, sources: Sequence[Sequence[int]], count: int = 1) -> list[list[Hypothesis]]:
         self.batches.append([ids[0] for ids in sources])
@@ -64,6 +70,23 @@ def test_sentences_of_several_requests_share_a_batch() -> None:
     asyncio.run(scenario())
 
 
+def test_what_one_client_wants_changes_nobody_elses_search() -> None:
+    async def scenario() -> None:
+        batches = SentenceBatches(1, ServerMetrics())
+        engine, model = held()
+        waiting = batches.submit(model, [[1]])
+        await begun(engine)
+        for number, count in enumerate((1, 9, 2, 5, 9), 2):
+            waiting += batches.submit(model, [[number]], count)
+        engine.go.set()
+        answers = await asyncio.gather(*waiting)
+        assert engine.batches == [[1], [2, 4], [3, 6], [5]]
+        assert [len(answer) for answer in answers] == [1, 1, 9, 2, 5, 9]
+        batches.close()
+
+    asyncio.run(scenario())
+
+
 def test_a_batch_has_like_lengths_and_no_more_pieces_than_the_engine_wants() -> None:
     async def scenario() -> None:
         batches = SentenceBatches(1, ServerMetrics())
@@ -91,6 +114,46 @@ def test_a_short_request_passes_a_long_one() -> None:
         engine.go.set()
         await asyncio.gather(*waiting)
         assert engine.batches.index([99]) < 5
+        batches.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_short_request_passes_one_that_submits_often() -> None:
+    async def scenario() -> None:
+        batches = SentenceBatches(1, ServerMetrics())
+        engine, model = held()
+        waiting = batches.submit(model, [[1]])
+        await begun(engine)
+        places = itertools.count()
+        for number in range(2, 50):
+            waiting += batches.submit(model, [[number] * 60], places=places)
+        waiting += batches.submit(model, [[99] * 60])
+        engine.go.set()
+        await asyncio.gather(*waiting)
+        assert engine.batches.index([99]) < 5
+        batches.close()
+
+    asyncio.run(scenario())
+
+
+def test_more_sentences_than_may_wait_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(request_batches, "MOST_WAITING", 5)
+
+    async def scenario() -> None:
+        batches = SentenceBatches(1, ServerMetrics())
+        engine, model = held()
+        waiting = batches.submit(model, [[1]])
+        await begun(engine)
+        waiting += batches.submit(model, [[2]] * 9)  # nothing else waits
+        with pytest.raises(ApiError, match="too many sentences wait already"):
+            batches.submit(model, [[3]])
+        for future in waiting[1:6]:
+            future.cancel()
+        waiting += batches.submit(model, [[4]])
+        engine.go.set()
+        await asyncio.gather(*waiting, return_exceptions=True)
+        assert engine.batches == [[1], [4, 2, 2, 2, 2]]
         batches.close()
 
     asyncio.run(scenario())
@@ -133,6 +196,9 @@ def test_idle_workers_share_what_there_is() -> None:
     async def scenario() -> None:
         batches = SentenceBatches(2, ServerMetrics())
         engine, model = held()
+        with batches._condition:  # both workers wait, or one has not come so far
+            while batches._idle < 2:
+                batches._condition.wait(0.01)
         engine.go.set()
         await asyncio.gather(*batches.submit(model, [[number] for number in range(1, 7)]))
         assert len(engine.batches) >= 2
@@ -140,3 +206,20 @@ def test_idle_workers_share_what_there_is() -> None:
         batches.close()
 
     asyncio.run(scenario())
+
+
+def test_a_batch_outlives_the_loop_that_asked_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    failures: list[threading.ExceptHookArgs] = []
+    monkeypatch.setattr(threading, "excepthook", failures.append)
+    batches = SentenceBatches(1, ServerMetrics())
+    engine, model = held()
+
+    async def client_that_goes() -> None:
+        [future] = batches.submit(model, [[1]])
+        await begun(engine)
+        future.cancel()
+
+    asyncio.run(client_that_goes())
+    engine.go.set()
+    batches.close()
+    assert failures == []

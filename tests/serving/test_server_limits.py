@@ -7,6 +7,7 @@ import os
 import signal
 from pathlib import Path
 
+import httpx
 import pytest
 
 from tandem.errors import TandemError
@@ -47,8 +48,9 @@ def test_only_keys_of_the_file_or_the_environment_are_let_in(trained_run: Run, t
         assert client.get("/languages").status_code == 200
         file.write_text("key-that-is-new\n")
         server.signal(signal.SIGHUP)
-        while client.post("/translate", json={**GOOD, "api_key": "key-that-is-new"}).status_code != 200:
-            assert server.process.poll() is None
+        server.wait_until(
+            lambda: client.post("/translate", json={**GOOD, "api_key": "key-that-is-new"}).status_code == 200
+        )
         assert client.post("/translate", json={**GOOD, "api_key": "key-of-the-file"}).status_code == 403
         command = Path(f"/proc/{server.process.pid}/cmdline").read_bytes()
         assert b"key-of-the-file" not in command
@@ -76,11 +78,56 @@ def test_a_client_that_asks_too_often_is_told_to_slow_down(trained_run: Run, tmp
         assert client.get("/health").status_code == 200
 
 
+def test_wrong_keys_count_for_the_address(trained_run: Run, tmp_path: Path) -> None:
+    environment = {"TANDEM_API_KEYS": "key-that-is-right"}
+    with (
+        running([trained_run.directory], tmp_path / "log", environment, requests_per_minute=2) as server,
+        server.client() as client,
+    ):
+        keys = ["key-that-is-right", "key-of-nobody", None, "key-of-somebody", "key-that-is-right"]
+        statuses = [client.post("/translate", json={**GOOD, "api_key": key}).status_code for key in keys]
+        assert statuses == [200, 403, 400, 429, 429]
+        elsewhere = {"x-forwarded-for": "192.0.2.7"}
+        good = {**GOOD, "api_key": "key-that-is-right"}
+        assert client.post("/translate", json=good, headers=elsewhere).status_code == 200
+
+
+def test_a_proxy_on_the_same_machine_tells_who_the_client_is(trained_run: Run, tmp_path: Path) -> None:
+    with (
+        running([trained_run.directory], tmp_path / "log", requests_per_minute=1) as server,
+        server.client() as client,
+    ):
+        addresses = ["192.0.2.7", "192.0.2.8", "192.0.2.7"]
+        statuses = [
+            client.post("/translate", json=GOOD, headers={"x-forwarded-for": each}).status_code for each in addresses
+        ]
+        assert statuses == [200, 200, 429]
+
+
+def test_nobody_else_tells_who_the_client_is(trained_run: Run, tmp_path: Path) -> None:
+    """A client with another address of this machine than the one a proxy on it has."""
+    with (
+        running([trained_run.directory], tmp_path / "log", host="0.0.0.0", requests_per_minute=1) as server,
+        httpx.Client(
+            base_url=f"http://127.0.0.1:{server.address[1]}",
+            transport=httpx.HTTPTransport(local_address="127.0.0.2"),
+            timeout=120,
+        ) as client,
+    ):
+        statuses = [
+            client.post("/translate", json=GOOD, headers={"x-forwarded-for": each}).status_code
+            for each in ("192.0.2.7", "192.0.2.8")
+        ]
+        assert statuses == [200, 429]
+
+
 def test_a_bucket_fills_again() -> None:
     now = [0.0]
     limit = RateLimit(60, clock=lambda: now[0])
     assert [limit.take("a") for _ in range(60)] == [0.0] * 60
     assert limit.take("a") == pytest.approx(1.0)
+    assert limit.look("a") == pytest.approx(1.0)
+    assert [limit.look("b") for _ in range(99)] == [0.0] * 99
     assert limit.take("b") == 0.0
     now[0] = 1.0
     assert limit.take("a") == 0.0
@@ -111,7 +158,7 @@ def test_a_request_that_takes_too_long_is_given_up(trained_run: Run, tmp_path: P
         lines = client.post("/translate/stream", json=LONG).text.splitlines()
         assert json.loads(lines[-1]) == {"error": "not done within 0.2 seconds; send less at once"}
         server.wait_for("tandem_queue_sentences", 0, 0)
-        assert client.post("/translate", json=GOOD).status_code == 200
+        server.wait_until(lambda: client.post("/translate", json=GOOD).status_code == 200)  # the machine may be slow
 
 
 def test_too_many_requests_at_once_are_told_to_come_back(trained_run: Run, tmp_path: Path) -> None:
@@ -138,7 +185,7 @@ def test_sentences_of_a_client_that_has_gone_are_dropped(trained_run: Run, tmp_p
     with running([trained_run.directory], tmp_path / "log") as server:
         with server.connect() as connection:
             connection.sendall(head.encode() + body)
-            server.wait_for("tandem_queue_sentences", 1)
+            server.wait_for("tandem_batch_sentences_count", 1)
         server.wait_for("tandem_dropped_sentences_total", 1)
         server.wait_for("tandem_queue_sentences", 0, 0)
         assert server.metric("tandem_sentences_total") < 1500

@@ -20,6 +20,8 @@ pytestmark = pytest.mark.slow
 
 GOOD = {"q": "I see a dog.", "source": "en", "target": "de"}
 LONG = {**GOOD, "q": "The old man reads a book because it is good. " * 300}
+# Batches begun: unlike the length of the queue, it cannot be missed between two looks.
+BATCHES = "tandem_batch_sentences_count"
 
 
 class Background(threading.Thread):
@@ -44,7 +46,7 @@ def checkpoints(run: Run) -> list[Checkpoint]:
 def test_a_stop_finishes_what_has_begun(trained_run: Run, tmp_path: Path, number: signal.Signals) -> None:
     with running([trained_run.directory], tmp_path / "log") as server:
         request = Background(server, LONG)
-        server.wait_for("tandem_queue_sentences", 1)
+        server.wait_for(BATCHES, 1)
         server.signal(number)
         request.join()
         assert request.answer is not None
@@ -53,19 +55,30 @@ def test_a_stop_finishes_what_has_begun(trained_run: Run, tmp_path: Path, number
         assert server.end() == 0
         with pytest.raises(httpx.ConnectError), server.client() as client:
             client.get("/health")
+    assert "Traceback" not in (tmp_path / "log").read_text()
 
 
 def test_a_stop_does_not_wait_for_ever(trained_run: Run, tmp_path: Path) -> None:
     body = {**GOOD, "q": LONG["q"] * 6}
-    with running([trained_run.directory], tmp_path / "log", stop_seconds=1.0) as server:
+    with running([trained_run.directory], tmp_path / "log", stop_seconds=0.01) as server:
         request = Background(server, body)
-        server.wait_for("tandem_queue_sentences", 1)
+        server.wait_for(BATCHES, 1)
         server.signal(signal.SIGTERM)
         request.join()
         assert request.answer is not None
         assert request.answer.status_code == 503
         assert request.answer.json()["error"] == "the server is stopping; try again later"
         assert server.end() == 0
+    assert "Traceback" not in (tmp_path / "log").read_text()
+
+
+def test_a_stop_after_a_client_has_gone_leaves_no_trace(trained_run: Run, tmp_path: Path) -> None:
+    with running([trained_run.directory], tmp_path / "log") as server:
+        with server.client() as client, client.stream("POST", "/translate/stream", json=LONG) as stream:
+            next(stream.iter_lines())
+        server.signal(signal.SIGTERM)
+        assert server.end() == 0
+    assert "Traceback" not in (tmp_path / "log").read_text()
 
 
 def test_a_new_checkpoint_takes_over_without_a_dropped_request(trained_run: Run, tmp_path: Path) -> None:
@@ -78,8 +91,12 @@ def test_a_new_checkpoint_takes_over_without_a_dropped_request(trained_run: Run,
         assert server.metric("tandem_model_step") == older.step
         shutil.copytree(newer.directory, run / "checkpoints" / ".copied")
         (run / "checkpoints" / ".copied").rename(run / "checkpoints" / newer.directory.name)
-        while server.metric("tandem_model_step") != newer.step:
+
+        def is_answered_by_the_newer() -> bool:
             assert client.post("/translate", json=GOOD).status_code == 200
+            return server.metric("tandem_model_step") == newer.step
+
+        server.wait_until(is_answered_by_the_newer)
         assert server.translate(GOOD["q"]) != before
         assert server.metric("tandem_reloads_total") == 1
     assert f"with step {newer.step}" in (tmp_path / "log").read_text()
@@ -91,8 +108,9 @@ def test_a_folder_is_exchanged_at_sighup_while_a_request_is_worked_on(trained_ru
     with running([folder], tmp_path / "log", watch_seconds=3600.0) as server:
         before = server.translate(GOOD["q"])
         whole = server.translate(LONG["q"])
+        done = server.metric(BATCHES)
         request = Background(server, LONG)
-        server.wait_for("tandem_queue_sentences", 1)
+        server.wait_for(BATCHES, done + 1)
         export_checkpoint(trained_run, newer, folder)
         server.signal(signal.SIGHUP)
         server.wait_for("tandem_model_step", newer.step, newer.step)

@@ -96,10 +96,24 @@ def test_the_best_hypotheses_come_first_and_differ(trained: Path) -> None:
     translator = Translator.load(trained, engine="ctranslate2")
     assert isinstance(translator.engine, CTranslate2Engine)
     [found, none] = translator.engine.hypotheses(translator.tokenizer.encode(["I sleep.", ""]), 4)
-    assert 1 < len(found) <= 4
+    assert 2 <= len(found) <= 4  # two, the beam, if none has come to an end
     assert none == []
     assert [one.score for one in found] == sorted((one.score for one in found), reverse=True)
     assert len({tuple(one.ids) for one in found}) == len(found)
+
+
+def test_the_best_hypothesis_is_the_same_however_many_are_wanted(trained: Path) -> None:
+    translator = Translator.load(trained, engine="ctranslate2")
+    engine = translator.engine
+    assert isinstance(engine, CTranslate2Engine)
+    sources = translator.tokenizer.encode(SENTENCES)
+    alone = engine.translate(sources)
+    for count in (2, 20):
+        found = engine.hypotheses(sources, count)
+        assert [each[0].ids if each else [] for each in found] == alone
+        assert all(len(each) <= count for each in found)
+        assert max(map(len, found)) >= 2
+        assert all(len({tuple(one.ids) for one in each}) == len(each) for each in found)
 
 
 def test_attention_has_a_row_for_each_piece_of_the_translation(trained: Path) -> None:

@@ -19,6 +19,8 @@ from tandem.translation.repetition import without_loop
         ([9] * 40, [3] * 5, [9] * 5),
         ([9] * 7, [3] * 5, [9] * 7),
         ([9] * 20, [], [9]),
+        ([5, *[9] * 50_000], [3] * 40_000, [5, *[9] * 40_000]),
+        ([5, *[6, 7, 8] * 20_000], [1, *[2, 3, 4] * 9_000, 2, 3], [5, *[6, 7, 8] * 9_000]),
     ],
 )
 def test_loops(ids: list[int], source: list[int], expected: list[int]) -> None:
