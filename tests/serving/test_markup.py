@@ -5,14 +5,13 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
-from html import unescape
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tandem.serving.markup_parts import escape_text
-from tandem.serving.markup_tokens import markup_tokens
+from tandem.serving.markup_tokens import markup_tokens, unescape_text
 from tandem.serving.markup_translation import split_markup
 from tandem.serving.served_models import ServedModel
 from tandem.serving.tag_placement import MarkedSentence, TagPlacement
@@ -57,7 +56,7 @@ def as_shown(markup: str) -> str:
     """Markup with its references written in one way, and white space as a browser shows it."""
     tokens = [token.raw for token in markup_tokens(markup)]
     texts = [token.kind == "text" for token in markup_tokens(markup)]
-    shown = [escape_text(unescape(raw)) if is_text else raw for raw, is_text in zip(tokens, texts, strict=True)]
+    shown = [escape_text(unescape_text(raw)) if is_text else raw for raw, is_text in zip(tokens, texts, strict=True)]
     return re.sub(r"\s+", " ", "".join(shown))
 
 
@@ -129,6 +128,23 @@ def test_tags_go_where_their_words_went(
 def test_long_nonsense_is_read_through(piece: str, model: ServedModel) -> None:
     markup = piece * (20_000 // len(piece))
     assert as_shown(carried_over(markup, model)) == as_shown(markup)
+
+
+@pytest.mark.parametrize(
+    ("raw", "text"),
+    [
+        ("&#65;&#0065;&#x41;", "AAA"),
+        ("&#0;&#1114112;", "\ufffd\ufffd"),
+        (f"&#{'0' * 5_000}65;", "A"),
+        (f"&#{'1' * 5_000};", "\ufffd"),
+        (f"&#{'0' * 5_000};", "\ufffd"),
+        (f"&#x{'1' * 100_000};", "\ufffd"),
+    ],
+    ids=range(6),
+)
+def test_characters_by_number_however_long(raw: str, text: str, model: ServedModel) -> None:
+    assert unescape_text(raw) == text
+    assert carried_over(f"a {raw} b", model) == f"a {text} b"
 
 
 def test_entities_scripts_and_attributes_survive_over_http(server: RunningServer) -> None:
