@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections import Counter
 from collections.abc import Sequence
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -13,9 +15,10 @@ from hypothesis import strategies as st
 from tandem.corpus.tokenizer import SPACE_MARK
 from tandem.serving.markup_parts import escape_text
 from tandem.serving.markup_tokens import markup_tokens, unescape_text
-from tandem.serving.markup_translation import split_markup
+from tandem.serving.markup_translation import split_markup, translate_markup
 from tandem.serving.served_models import ServedModel
 from tandem.serving.tag_placement import MarkedSentence, TagPlacement
+from tandem.serving.text_translation import SentenceTranslation, TextTranslation
 from tandem.serving.word_alignment import Alignment, piece_spans
 from tests.serving.servers import RunningServer
 
@@ -178,6 +181,39 @@ def test_entities_scripts_and_attributes_survive_over_http(server: RunningServer
         assert text.endswith('&nbsp;</p><script>let x = "dog";</script>')
 
 
+def test_only_what_is_shown_is_aligned(model: ServedModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    sentences = ["I <b>see</b> it. ", "A <i>dog</i> runs. ", "We <b>go</b> home."]
+    aligned: list[int] = []
+    attention = model.engine.attention
+
+    def counted(source: Sequence[int], target: Sequence[int]) -> list[list[float]]:
+        aligned.append(len(target))
+        return attention(source, target)
+
+    class Found(TextTranslation):
+        """Ten translations of each sentence, the first sentence's nearest to its best."""
+
+        async def sentences(
+            self, sentences: Sequence[str], kept: object = None, count: int = 1
+        ) -> list[list[SentenceTranslation]]:
+            return [
+                [SentenceTranslation(f"s{place} c{each} x", each * (place + 1.0)) for each in range(10)]
+                for place in range(len(sentences))
+            ]
+
+    monkeypatch.setattr(model.engine, "attention", counted)
+    found = asyncio.run(translate_markup("".join(sentences), Found(model, cast(Any, None)), alternatives=3))
+    plain = [re.sub("<[^>]*>", "", text) for text in (found.text, *found.alternatives)]
+    assert plain == [
+        "s0 c0 x s1 c0 x s2 c0 x",
+        "s0 c1 x s1 c0 x s2 c0 x",
+        "s0 c2 x s1 c0 x s2 c0 x",
+        "s0 c0 x s1 c1 x s2 c0 x",
+    ]
+    assert all(tags_of(text) == tags_of("".join(sentences)) for text in (found.text, *found.alternatives))
+    assert len(aligned) == len(sentences) + 3
+
+
 def test_pieces_know_their_characters(model: ServedModel) -> None:
     text = "The  dog\u00a0sees \U0001f600 \u03a9mega."
     [ids] = model.encode([text])
@@ -187,6 +223,6 @@ def test_pieces_know_their_characters(model: ServedModel) -> None:
     pieces = [model.pieces[each] for each in ids]
     spelt = [(piece, text[a:b]) for piece, (a, b) in zip(pieces, spans, strict=True) if not piece.startswith("<0x")]
     assert spelt == [(piece, piece.removeprefix(SPACE_MARK)) for piece, _ in spelt]
-    assert len(spelt) > len("The dog sees".split())
+    assert len(spelt) > 3
     covered = {place for start, end in spans for place in range(start, end)}
     assert covered >= {place for place, character in enumerate(text) if not character.isspace()}
