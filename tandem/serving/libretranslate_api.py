@@ -8,7 +8,16 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal, TypeVar
 from urllib.parse import parse_qsl
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainValidator, ValidationError, WithJsonSchema
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    PlainValidator,
+    ValidationError,
+    WithJsonSchema,
+    model_validator,
+)
 from starlette.datastructures import UploadFile
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -74,6 +83,15 @@ class ApiRequest(BaseModel):
     """The API key, where the server asks for one."""
     secret: str | None = Field(default=None, exclude=True)
     """Sent by LibreTranslate's own page; not looked at."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_empty(cls, fields: dict[str, Any]) -> dict[str, Any]:
+        """An optional field that is null or empty is as good as absent: many clients send all that there are."""
+        optional = {name for name, field in cls.model_fields.items() if not field.is_required()}
+        return {
+            name: value for name, value in fields.items() if name not in optional or (value is not None and value != "")
+        }
 
 
 class TranslateRequest(ApiRequest):
