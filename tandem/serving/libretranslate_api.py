@@ -26,8 +26,8 @@ MOST_ALTERNATIVES = 20
 MOST_FIELDS = 50
 # Half of a pair of code units, or nothing at all: no text that can be stored or sent on.
 _NO_TEXT = re.compile("[\0\ud800-\udfff]")
-# How a text looks in the schema, by the same rule.
-_TEXT_PATTERN = r"^[^\u0000]+$"
+# A text that is not empty in the schema, by the same rule.
+TEXT_SCHEMA = {"type": "string", "minLength": 1, "pattern": r"^[^\u0000]+$"}
 
 
 class ApiError(Exception):
@@ -62,15 +62,14 @@ def _one_text(value: str) -> str:
     return _text(value)
 
 
-_TEXT_SCHEMA = {"type": "string", "minLength": 1, "pattern": _TEXT_PATTERN}
 Texts = Annotated[
     str | list[str],
     PlainValidator(_texts),
     WithJsonSchema(
-        {"anyOf": [_TEXT_SCHEMA, {"type": "array", "items": {**_TEXT_SCHEMA, "minLength": 0}, "minItems": 1}]}
+        {"anyOf": [TEXT_SCHEMA, {"type": "array", "items": {**TEXT_SCHEMA, "minLength": 0}, "minItems": 1}]}
     ),
 ]
-OneText = Annotated[str, AfterValidator(_one_text), WithJsonSchema(_TEXT_SCHEMA)]
+OneText = Annotated[str, AfterValidator(_one_text), WithJsonSchema(TEXT_SCHEMA)]
 LanguageCode = Annotated[str, AfterValidator(_text)]
 
 

@@ -11,8 +11,8 @@ from html import escape
 from typing import Literal
 
 from tandem.serving.markup_tokens import MarkupToken, markup_tokens, unescape_text
+from tandem.serving.placeholders import Span
 
-Span = tuple[int, int]
 # Elements inside a line of text; every other tag ends the line.
 _INLINE = frozenset(
     """a abbr acronym b bdi bdo big cite code data del dfn em font i img ins kbd label mark math nobr output picture q s
