@@ -17,7 +17,6 @@ import json
 import random
 import statistics
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -29,6 +28,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tandem.translation.translator import Translator
+from testbed.server_process import server_command
 
 ROUNDS = 3
 # Share of a round that is not counted: the first answers come after a batch's time.
@@ -40,12 +40,6 @@ MEMORY_CLIENTS = 16
 # Sentences of a request in the memory bench; most are short, as people's are.
 SENTENCES = (1, 1, 1, 1, 2, 3, 5, 10)
 IDLE_WORDS = 8
-START = """
-import json, sys
-from tandem.serving.run_server import serve
-from tandem.serving.serve_settings import ServeSettings
-serve([sys.argv[1]], ServeSettings.model_validate_json(sys.argv[2]))
-"""
 
 
 class Connection:
@@ -193,8 +187,7 @@ class Served:
 @contextmanager
 def running(model: Path, threads: int) -> Iterator[Served]:
     """A server of the model on a free port."""
-    settings = json.dumps({"port": 0, "threads": threads})
-    command = [sys.executable, "-c", START, str(model), settings]
+    command = server_command([model], port=0, threads=threads)
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:

@@ -8,6 +8,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from tandem.serving.libretranslate_api import TEXT_SCHEMA
+
 _STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
 code { background: color-mix(in srgb, currentColor 10%, transparent); padding: 0 .3em; border-radius: .2em; }
@@ -29,7 +31,7 @@ def describe_body(
     if form:
         fields = {name: {"type": "string", **field} for name, field in schema["properties"].items()}
         if "q" in fields:
-            fields["q"] = {"type": "string", "minLength": 1, "pattern": r"^[^\u0000]+$"}
+            fields["q"] = TEXT_SCHEMA
         content["application/x-www-form-urlencoded"] = {"schema": {**schema, "properties": fields}}
     if file:
         schema["properties"]["file"] = {"type": "string", "format": "binary"}

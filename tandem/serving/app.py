@@ -171,7 +171,9 @@ def _add_facts(app: FastAPI, service: TranslationService) -> None:
 
     @app.get("/spec", include_in_schema=False)
     async def spec() -> Response:
-        return JSONResponse(app.openapi())
+        # Clients such as Dialect look here, by this title, whether a server speaks LibreTranslate's API.
+        schema = app.openapi()
+        return JSONResponse({**schema, "info": {**schema["info"], "title": "LibreTranslate"}})
 
     @app.get("/docs", include_in_schema=False)
     async def docs() -> Response:

@@ -8,7 +8,16 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal, TypeVar
 from urllib.parse import parse_qsl
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainValidator, ValidationError, WithJsonSchema
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    PlainValidator,
+    ValidationError,
+    WithJsonSchema,
+    model_validator,
+)
 from starlette.datastructures import UploadFile
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -17,8 +26,8 @@ MOST_ALTERNATIVES = 20
 MOST_FIELDS = 50
 # Half of a pair of code units, or nothing at all: no text that can be stored or sent on.
 _NO_TEXT = re.compile("[\0\ud800-\udfff]")
-# How a text looks in the schema, by the same rule.
-_TEXT_PATTERN = r"^[^\u0000]+$"
+# A text that is not empty in the schema, by the same rule.
+TEXT_SCHEMA = {"type": "string", "minLength": 1, "pattern": r"^[^\u0000]+$"}
 
 
 class ApiError(Exception):
@@ -53,15 +62,14 @@ def _one_text(value: str) -> str:
     return _text(value)
 
 
-_TEXT_SCHEMA = {"type": "string", "minLength": 1, "pattern": _TEXT_PATTERN}
 Texts = Annotated[
     str | list[str],
     PlainValidator(_texts),
     WithJsonSchema(
-        {"anyOf": [_TEXT_SCHEMA, {"type": "array", "items": {**_TEXT_SCHEMA, "minLength": 0}, "minItems": 1}]}
+        {"anyOf": [TEXT_SCHEMA, {"type": "array", "items": {**TEXT_SCHEMA, "minLength": 0}, "minItems": 1}]}
     ),
 ]
-OneText = Annotated[str, AfterValidator(_one_text), WithJsonSchema(_TEXT_SCHEMA)]
+OneText = Annotated[str, AfterValidator(_one_text), WithJsonSchema(TEXT_SCHEMA)]
 LanguageCode = Annotated[str, AfterValidator(_text)]
 
 
@@ -74,6 +82,15 @@ class ApiRequest(BaseModel):
     """The API key, where the server asks for one."""
     secret: str | None = Field(default=None, exclude=True)
     """Sent by LibreTranslate's own page; not looked at."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_empty(cls, fields: dict[str, Any]) -> dict[str, Any]:
+        """An optional field that is null or empty is as good as absent: many clients send all that there are."""
+        optional = {name for name, field in cls.model_fields.items() if not field.is_required()}
+        return {
+            name: value for name, value in fields.items() if name not in optional or (value is not None and value != "")
+        }
 
 
 class TranslateRequest(ApiRequest):

@@ -7,12 +7,12 @@ from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from html import escape, unescape
+from html import escape
 from typing import Literal
 
-from tandem.serving.markup_tokens import MarkupToken, markup_tokens
+from tandem.serving.markup_tokens import MarkupToken, markup_tokens, unescape_text
+from tandem.serving.placeholders import Span
 
-Span = tuple[int, int]
 # Elements inside a line of text; every other tag ends the line.
 _INLINE = frozenset(
     """a abbr acronym b bdi bdo big cite code data del dfn em font i img ins kbd label mark math nobr output picture q s
@@ -131,7 +131,7 @@ def _end_of_element(tokens: Sequence[MarkupToken], place: int) -> int:
 
 
 def _kept(tokens: Sequence[MarkupToken]) -> _Item:
-    text = unescape("".join(token.raw for token in tokens if token.kind == "text"))
+    text = unescape_text("".join(token.raw for token in tokens if token.kind == "text"))
     raw = "".join(token.raw for token in tokens)
     is_name = len(text) <= _LONGEST_NAME and not _NO_NAME.search(text)
     return _Kept(raw, text) if is_name else MarkupToken("other", raw)
@@ -147,7 +147,7 @@ def _line(items: Sequence[_Item]) -> str | TextLine:
     while number < len(items):
         item, partner = items[number], pairs.get(number)
         if isinstance(item, _Kept) or item.kind == "text":
-            text = item.text if isinstance(item, _Kept) else unescape(item.raw)
+            text = item.text if isinstance(item, _Kept) else unescape_text(item.raw)
             if isinstance(item, _Kept):
                 line.kept.append(KeptElement(length, length + len(text), item.raw))
             texts.append(text)
@@ -167,7 +167,7 @@ def _line(items: Sequence[_Item]) -> str | TextLine:
 
 
 def _is_spoken(token: MarkupToken) -> bool:
-    return token.kind == "text" and re.search(r"\w", unescape(token.raw)) is not None
+    return token.kind == "text" and re.search(r"\w", unescape_text(token.raw)) is not None
 
 
 def _pairs(items: Sequence[_Item]) -> dict[int, int]:

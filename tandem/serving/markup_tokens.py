@@ -26,6 +26,8 @@ _VALUE = r"""\s*+=\s*+(?:"[^"]*+"|'[^']*+'|[^\s>"'][^\s>]*+|(?=>))"""
 _ATTRIBUTE = rf"[^\s/>][^\s/>=]*+(?:{_VALUE})?+"
 _TAG = re.compile(rf"<(/?+)([a-zA-Z][^\s/>]*+)((?:[\s/]*+{_ATTRIBUTE})*+)([\s/]*+)>")
 _ANY_ATTRIBUTE = re.compile(_ATTRIBUTE)
+# A character by its number. Python refuses numbers of thousands of digits; eight are more than Unicode has characters.
+_NUMBER = re.compile(r"&#0*([0-9]{1,8})[0-9]*")
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,11 @@ def markup_tokens(markup: str) -> Iterator[MarkupToken]:
             done = place
     if done < len(markup):
         yield MarkupToken("text", markup[done:])
+
+
+def unescape_text(raw: str) -> str:
+    """The characters that a stretch of HTML stands for."""
+    return unescape(_NUMBER.sub(r"&#\1", raw))
 
 
 def _token_at(markup: str, place: int) -> MarkupToken | None:
@@ -93,7 +100,7 @@ def _is_forbidden(attributes: str) -> bool:
     """Whether a tag says that its element must not be translated."""
     for attribute in _ANY_ATTRIBUTE.findall(attributes):
         name, _, value = attribute.lower().partition("=")
-        words = unescape(value.strip().strip("\"'")).split()
+        words = unescape_text(value.strip().strip("\"'")).split()
         if (name.strip() == "translate" and words == ["no"]) or (name.strip() == "class" and "notranslate" in words):
             return True
     return False

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 
-from tandem.serving.markup_parts import Span, TextLine, kept_around, parse_markup, split_line
+from tandem.serving.markup_parts import TextLine, kept_around, parse_markup, split_line
+from tandem.serving.placeholders import Span
 from tandem.serving.served_models import ServedModel
 from tandem.serving.tag_placement import MarkedSentence, TagPlacement, needs_alignment
 from tandem.serving.text_translation import LONG_TEXT, SentenceTranslation, TextTranslation, TranslatedText, versions
@@ -17,6 +17,8 @@ from tandem.serving.word_alignment import align
 
 # Tags in a sentence that are carried over by the words they stand at. Text with more is translated from tag to tag.
 MOST_TAGS = 100
+# Sentences of a request whose tags are placed at the same time: others need threads, too.
+_AT_ONCE = 4
 
 
 async def translate_markup(markup: str, translation: TextTranslation, alternatives: int = 0) -> TranslatedText:
@@ -29,11 +31,15 @@ async def translate_markup(markup: str, translation: TextTranslation, alternativ
     found = await translation.sentences(
         [sentence.text for sentence in sentences], [sentence.kept for sentence in sentences], alternatives + 1
     )
-    rendered = [
-        [await _rendered(sentence, candidate, translation.model) for candidate in candidates]
-        for sentence, candidates in zip(sentences, found, strict=True)
-    ]
-    best, *others = (_joined(parts, version) for version in versions(rendered, alternatives))
+    chosen = [list(enumerate(version)) for version in versions(found, alternatives)]
+    candidates = [{candidate.text: candidate for candidate in each} for each in found]
+    wanted = list(dict.fromkeys(each for version in chosen for each in version))
+    at_once = asyncio.Semaphore(_AT_ONCE)
+    texts = await asyncio.gather(
+        *(_rendered(sentences[place], candidates[place][text], translation.model, at_once) for place, text in wanted)
+    )
+    rendered = dict(zip(wanted, texts, strict=True))
+    best, *others = (_joined(parts, [rendered[each] for each in version]) for version in chosen)
     return TranslatedText(best, others)
 
 
@@ -72,14 +78,18 @@ def _sentences(line: TextLine, model: ServedModel) -> Iterator[Span]:
 
 
 async def _rendered(
-    sentence: MarkedSentence, candidate: SentenceTranslation, model: ServedModel
-) -> SentenceTranslation:
+    sentence: MarkedSentence, candidate: SentenceTranslation, model: ServedModel, at_once: asyncio.Semaphore
+) -> str:
     """A translation with its tags."""
     placement = TagPlacement(sentence, candidate.text, candidate.kept)
-    aligner = partial(align, model, sentence.text, candidate.text) if needs_alignment(sentence) else None
-    if aligner is None:
-        return replace(candidate, text=placement.render(None))
-    return replace(candidate, text=await asyncio.to_thread(placement.render, aligner))
+    if needs_alignment(sentence):
+        aligner = partial(align, model, sentence.text, candidate.text)
+    elif len(sentence.events) <= MOST_TAGS:
+        return placement.render(None)
+    else:
+        aligner = None
+    async with at_once:
+        return await asyncio.to_thread(placement.render, aligner)
 
 
 def _joined(parts: Sequence[str | MarkedSentence], version: Sequence[str]) -> str:

@@ -10,6 +10,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+# Where something begins and ends in a text.
+Span = tuple[int, int]
 # Bounded repetitions only: no input makes the search long.
 _PLACEHOLDER = re.compile(
     r"""
@@ -37,20 +39,20 @@ class SentencePart:
     """What was asked to stay, not white space or a mark beside it."""
 
 
-def find_placeholders(text: str) -> list[tuple[int, int]]:
+def find_placeholders(text: str) -> list[Span]:
     """Where the placeholders of a text begin and end, in order."""
     return [found.span() for found in _PLACEHOLDER.finditer(text)]
 
 
-def is_kept(text: str, spans: Sequence[tuple[int, int]]) -> bool:
+def is_kept(text: str, spans: Sequence[Span]) -> bool:
     """Whether nothing is left to translate beside what must stay: no letter, no digit."""
     return not any(_SPOKEN.search(part.text) for part in stretches(text, spans) if not part.kept)
 
 
-def locate(kept: Sequence[str], translation: str) -> list[tuple[int, int]] | None:
+def locate(kept: Sequence[str], translation: str) -> list[Span] | None:
     """Where each of these stands literally in a translation; None if one is lost, or there more often than it was."""
-    found: dict[int, tuple[int, int]] = {}
-    taken: list[tuple[int, int]] = []
+    found: dict[int, Span] = {}
+    taken: list[Span] = []
     # The longest first: {a} is not found a second time inside {{a}}.
     for text in sorted(set(kept), key=len, reverse=True):
         numbers = [number for number, each in enumerate(kept) if each == text]
@@ -64,7 +66,7 @@ def locate(kept: Sequence[str], translation: str) -> list[tuple[int, int]] | Non
     return [found[number] for number in range(len(kept))]
 
 
-def stretches(text: str, spans: Sequence[tuple[int, int]]) -> list[SentencePart]:
+def stretches(text: str, spans: Sequence[Span]) -> list[SentencePart]:
     """The text cut at what must stay. White space and marks without a letter between them stay, too."""
     parts, done = [], 0
     for start, end in spans:

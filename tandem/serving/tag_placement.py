@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from tandem.serving.markup_parts import Span, TagEvent, TextLine, escape_text, kept_between
+from tandem.serving.markup_parts import TagEvent, TextLine, escape_text, kept_between
+from tandem.serving.placeholders import Span
 from tandem.serving.word_alignment import Alignment, word_spans
 
 # What a word inside an element's stretch counts that belongs to it, a word that does not, and a mark that does not.
@@ -74,7 +75,8 @@ class TagPlacement:
             if inner is not None:
                 start, end = source[0] + sentence.start, source[1] + sentence.start
                 self._atoms[target] = sentence.line.raw(start, end, inner)
-                events = [event for event in events if event not in inner]
+                taken = set(inner)
+                events = [event for event in events if event not in taken]
         self._source = _units(sentence.text, [source for source, _ in pairs])
         self._target = _units(translation, [target for _, target in pairs])
         self._linked = {self._target.index(target): self._source.index(source) for source, target in pairs}
@@ -93,7 +95,7 @@ class TagPlacement:
             return _all_tags(self._root) + escape_text(self._translation)
         self._before: list[list[str]] = [[] for _ in self._target]
         self._after: list[list[str]] = [[] for _ in self._target]
-        self._write(self._root, 0, len(self._target))
+        self._write()
         parts, place = [], 0
         for number, (start, end) in enumerate(self._target):
             shown = self._atoms.get((start, end)) or escape_text(self._translation[start:end])
@@ -118,20 +120,32 @@ class TagPlacement:
                 found.append(((start, end), same[0]))
         return found
 
-    def _write(self, element: _Element, first: int, last: int) -> None:
-        """Note the tags of an element's children before and after the target units `first` to `last`."""
-        for child, start, end in self._placed(element, first, last):
+    def _write(self) -> None:
+        """Note the tags before and after the target units; elements may be nested deeper than Python's stack is."""
+        whole = (0, len(self._target))
+        open_ones = [(self._root, *whole, iter(self._placed(self._root, *whole)))]
+        while open_ones:
+            element, first, last, children = open_ones[-1]
+            if (following := next(children, None)) is None:
+                self._after[last - 1].append(element.closing)
+                open_ones.pop()
+                continue
+            child, start, end = following
             if end > start:
                 self._before[start].append(child.opening)
-                self._write(child, start, end)
-                self._after[end - 1].append(child.closing)
-            elif start == last or (start > first and not self._is_spaced(child)):
-                self._after[start - 1].append(_all_tags(child))
+                open_ones.append((child, start, end, iter(self._placed(child, start, end))))
             else:
-                self._before[start].append(_all_tags(child))
-                following = self._sentence.text[child.start : child.start + 1]
-                if child.end == child.start and self._is_spaced(child) and following.isspace():
-                    self._before[start].append(" ")
+                self._write_mark(child, start, first, last)
+
+    def _write_mark(self, mark: _Element, place: int, first: int, last: int) -> None:
+        """Note the tags of what has no words, at a place among the target units `first` to `last`."""
+        if place == last or (place > first and not self._is_spaced(mark)):
+            self._after[place - 1].append(_all_tags(mark))
+            return
+        self._before[place].append(_all_tags(mark))
+        following = self._sentence.text[mark.start : mark.start + 1]
+        if mark.end == mark.start and self._is_spaced(mark) and following.isspace():
+            self._before[place].append(" ")
 
     def _is_spaced(self, mark: _Element) -> bool:
         """Whether a mark follows white space."""
@@ -269,4 +283,13 @@ def _tree(events: Sequence[TagEvent], start: int, end: int) -> _Element:
 
 def _all_tags(element: _Element) -> str:
     """The tags of an element and those in it, without any text."""
-    return element.opening + "".join(map(_all_tags, element.children)) + element.closing
+    tags: list[str] = []
+    pending: list[str | _Element] = [element]
+    while pending:
+        following = pending.pop()
+        if isinstance(following, str):
+            tags.append(following)
+        else:
+            tags.append(following.opening)
+            pending += [following.closing, *reversed(following.children)]
+    return "".join(tags)

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tandem.corpus.tokenizer import SPACE_MARK
+from tandem.serving.placeholders import Span
 from tandem.serving.served_models import ServedModel
 
-Span = tuple[int, int]
 # A word, with what holds its parts together; or a single mark.
 _WORD = re.compile(r"\w+(?:['\u2019-]\w+)*|[^\w\s]")
 _BYTE = re.compile(r"<0x([0-9A-F]{2})>")

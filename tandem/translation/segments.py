@@ -10,7 +10,6 @@ from sentencex import segment as sentences_of
 
 # Where a sentence that is too long is cut, the best place first: after a mark between clauses, between words.
 _CUTS = (re.compile(r"(?<=[;:,\u2013\u2014\uff0c\u3001])\s*"), re.compile(r"\s+"))
-_EDGES = re.compile(r"(\s*)(.*?)(\s*)", re.DOTALL)
 # A line with the breaks after it. No sentence goes on after one: text in lines keeps its lines.
 _LINE = re.compile(r"[^\n\r\v\f\u0085\u2028\u2029]*[\n\r\v\f\u0085\u2028\u2029]+|[^\n\r\v\f\u0085\u2028\u2029]+")
 # White space of several bytes, on which sentencex 1.0 fails.
@@ -65,13 +64,11 @@ def _beginning(text: str, fits: Callable[[str], bool]) -> str:
 
 
 def _segments(part: str) -> Iterator[Segment]:
-    found = _EDGES.fullmatch(part)
-    assert found is not None, "matches every text"
-    before, text, after = found.groups()
-    if before:
-        yield Segment("", before)
-    if text:
-        yield Segment(text, after)
+    rest = part.lstrip()
+    if len(rest) < len(part):
+        yield Segment("", part[: len(part) - len(rest)])
+    if text := rest.rstrip():
+        yield Segment(text, rest[len(text) :])
 
 
 def _last_cut(text: str, fits: Callable[[str], bool]) -> int:

@@ -103,3 +103,12 @@ json.dump(answer, open("answer.json", "w"))
     )
     assert done.returncode == 0, done.stderr[-3000:]
     return json.loads((home / "answer.json").read_text())
+
+
+def print_in(name: str, script: str, home: Path, place: Path) -> str:
+    """What a script prints that is run at a place."""
+    done = subprocess.run(
+        [ENVIRONMENTS[name].python, "-c", script], cwd=place, env=own_home(home), capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import re
 import shutil
 import socket
 import subprocess
 import urllib.request
+import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,6 +25,8 @@ from testbed.peer_environments import ENVIRONMENTS
 from tests.exporting import peers
 
 pytestmark = pytest.mark.slow
+# Ports that are tried.
+ATTEMPTS = 5
 ODD = ["", "  a  b ", "A </s> B <pad>", "\u2581x", "\U0001f600 \u00e9\n\tz", "a\u0000b"]
 
 
@@ -119,6 +124,35 @@ def test_argos_translate_installs_the_package_and_asks_the_network_for_nothing(
     assert alike(answer["texts"], own.translate(dev_lines)) >= len(dev_lines) - 3
 
 
+def example(card: str, sentence: str) -> str:
+    """The code of a model card, for a sentence."""
+    [code] = re.findall("```python\n(.*?)```", card, re.DOTALL)
+    assert isinstance(code, str)
+    assert code.count('"..."') == 1
+    return code.replace('"..."', json.dumps(sentence))
+
+
+@pytest.mark.parametrize(
+    "environment", [pytest.param(name, marks=peers.needs(name)) for name in ("transformers-4", "transformers-5")]
+)
+def test_the_example_of_the_huggingface_card_works(
+    huggingface: Path, own: Translator, dev_lines: list[str], tmp_path: Path, environment: str
+) -> None:
+    code = example((huggingface / "README.md").read_text(encoding="utf-8"), dev_lines[0])
+    printed = peers.print_in(environment, code, tmp_path, huggingface.parent)
+    assert printed.splitlines()[-1] == repr(own.translate(dev_lines[:1]))
+
+
+@peers.needs("argos")
+def test_the_example_of_the_argos_card_works(
+    argos: Path, own: Translator, dev_lines: list[str], tmp_path: Path
+) -> None:
+    with zipfile.ZipFile(argos) as package:
+        [card] = [package.read(name).decode() for name in package.namelist() if name.endswith("/README.md")]
+    printed = peers.print_in("argos", peers.NO_NETWORK + example(card, dev_lines[0]), tmp_path, argos.parent)
+    assert printed.splitlines()[-1:] == own.translate(dev_lines[:1])
+
+
 @peers.needs("libretranslate")
 def test_libretranslate_serves_the_packages_offline(
     sure_run: Path, argos: Path, own: Translator, dev_lines: list[str], tmp_path: Path
@@ -141,9 +175,21 @@ def test_libretranslate_serves_the_packages_offline(
 
 @contextmanager
 def serving(home: Path) -> Iterator[str]:
-    """A LibreTranslate on a free port, from its first answer on."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    """A LibreTranslate on a free port, from its first answer on; on another if somebody took the port before it did."""
+    for _ in range(ATTEMPTS):
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+        with libretranslate(home, port) as server:
+            if is_up(server, port):
+                yield f"http://127.0.0.1:{port}"
+                return
+        log = (home / "log").read_text(errors="replace")
+        assert "already in use" in log, log[-3000:]
+    raise AssertionError(f"{ATTEMPTS} ports were taken one after another")
+
+
+@contextmanager
+def libretranslate(home: Path, port: int) -> Iterator[subprocess.Popen[bytes]]:
     program = ENVIRONMENTS["libretranslate"].python.with_name("libretranslate")
     command: list[str | Path] = [program, "--host", "127.0.0.1", "--port", str(port), "--disable-web-ui"]
     with (
@@ -151,13 +197,22 @@ def serving(home: Path) -> Iterator[str]:
         subprocess.Popen(command, cwd=home, env=peers.own_home(home), stdout=log, stderr=log) as server,
     ):
         try:
-            while not listens(port):
-                # Not ended, then: look again.
-                with pytest.raises(subprocess.TimeoutExpired):
-                    server.wait(timeout=0.1)
-            yield f"http://127.0.0.1:{port}"
+            yield server
         finally:
             server.kill()
+
+
+def is_up(server: subprocess.Popen[bytes], port: int) -> bool:
+    """Wait until the server listens; whether it does so before it ends."""
+    while server.poll() is None:
+        if listens(port):
+            # Not somebody else's, who took the port: such a server ends at once.
+            with contextlib.suppress(OSError, ValueError):
+                if any(one["code"] == "en" for one in asked(f"http://127.0.0.1:{port}/languages")):
+                    return True
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            server.wait(timeout=0.1)
+    return False
 
 
 def listens(port: int) -> bool:
@@ -167,5 +222,7 @@ def listens(port: int) -> bool:
 
 def asked(url: str, fields: dict[str, str] | None = None) -> Any:
     body = None if fields is None else json.dumps(fields).encode()
-    with urllib.request.urlopen(urllib.request.Request(url, body, {"Content-Type": "application/json"})) as answer:
+    with urllib.request.urlopen(
+        urllib.request.Request(url, body, {"Content-Type": "application/json"}), timeout=60
+    ) as answer:
         return json.load(answer)

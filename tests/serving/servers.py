@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -23,16 +21,10 @@ from tandem.training.checkpoints.restore import load_model
 from tandem.training.run_directory import Run
 from tandem.translation.ctranslate2_weights import CTRANSLATE2_FILES, write_ctranslate2
 from tandem.translation.exported_folder import ExportFacts, described_file, write_facts
+from testbed.server_process import server_command
 
 # Seconds after which what was waited for will not come.
 NEVER = 300
-
-START = """
-import json, sys
-from tandem.serving.run_server import serve
-from tandem.serving.serve_settings import ServeSettings
-serve(json.loads(sys.argv[1]), ServeSettings.model_validate_json(sys.argv[2]))
-"""
 
 
 @dataclass
@@ -93,11 +85,10 @@ def running(
     models: Sequence[Path], log: Path, environment: Mapping[str, str] | None = None, **settings: object
 ) -> Iterator[RunningServer]:
     """A server of some models that listens on a free port until the end."""
-    arguments = [json.dumps([str(model) for model in models]), json.dumps({"port": 0, "threads": 2, **settings})]
     with (
         log.open("w") as errors,
         subprocess.Popen(
-            [sys.executable, "-c", START, *arguments],
+            server_command(models, **{"port": 0, "threads": 2, **settings}),
             stdout=subprocess.PIPE,
             stderr=errors,
             text=True,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from libretranslatepy import LibreTranslateAPI
@@ -208,3 +209,42 @@ def test_what_weblate_sends_works(server: RunningServer) -> None:
     assert answer.status_code == 200
     for mark in ("[X0X]", "%(count)d", "{place}"):
         assert answer.json()["translatedText"].count(mark) == 1
+
+
+@pytest.mark.parametrize("nothing", [None, ""])
+@pytest.mark.parametrize("name", ["format", "alternatives", "api_key", "secret"])
+def test_an_optional_field_may_be_null_or_empty(
+    server: RunningServer, translation: str, name: str, nothing: str | None
+) -> None:
+    assert server.translate(SENTENCE, **{name: nothing}) == {"translatedText": translation}
+
+
+def test_what_crow_translate_sends_works(server: RunningServer, translation: str) -> None:
+    """Forms that begin with an ampersand, with an empty key."""
+    headers = {"content-type": "application/x-www-form-urlencoded"}
+    with server.client() as client:
+        detected = client.post("/detect", content=f"&q={quote(SENTENCE)}&api_key=", headers=headers)
+        body = f"&q={quote(SENTENCE)}&source=en&target=de&api_key="
+        translated = client.post("/translate", content=body, headers=headers)
+    assert detected.json()[0]["language"] == "en"
+    assert translated.json() == {"translatedText": translation}
+
+
+def test_what_subtitle_edit_sends_works(server: RunningServer, translation: str) -> None:
+    """JSON with line breaks of the subtitle in the text."""
+    body = json.dumps({"q": f"{SENTENCE}\r\n{SENTENCE}", **LANGUAGES})
+    with server.client() as client:
+        answer = client.post("/translate", content=body, headers={"content-type": "application/json"})
+    assert answer.json() == {"translatedText": f"{translation}\r\n{translation}"}
+
+
+def test_what_dialect_sends_works(server: RunningServer, translation: str) -> None:
+    """It looks for the API's name first, then for settings; without `auto` no detected language must be there."""
+    with server.client() as client:
+        assert client.get("/spec").json()["info"]["title"] == "LibreTranslate"
+        settings = client.get("/frontend/settings").json()
+        answer = client.post("/translate", json={"q": SENTENCE, **LANGUAGES}).json()
+    assert int(settings["charLimit"])
+    assert {"suggestions", "apiKeys", "keyRequired"} <= settings.keys()
+    assert answer["translatedText"] == translation
+    assert "detectedLanguage" not in answer

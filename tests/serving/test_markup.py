@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections import Counter
 from collections.abc import Sequence
-from html import unescape
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tandem.corpus.tokenizer import SPACE_MARK
 from tandem.serving.markup_parts import escape_text
-from tandem.serving.markup_tokens import markup_tokens
-from tandem.serving.markup_translation import split_markup
+from tandem.serving.markup_tokens import markup_tokens, unescape_text
+from tandem.serving.markup_translation import split_markup, translate_markup
 from tandem.serving.served_models import ServedModel
 from tandem.serving.tag_placement import MarkedSentence, TagPlacement
+from tandem.serving.text_translation import SentenceTranslation, TextTranslation
 from tandem.serving.word_alignment import Alignment, piece_spans
 from tests.serving.servers import RunningServer
 
@@ -57,7 +60,7 @@ def as_shown(markup: str) -> str:
     """Markup with its references written in one way, and white space as a browser shows it."""
     tokens = [token.raw for token in markup_tokens(markup)]
     texts = [token.kind == "text" for token in markup_tokens(markup)]
-    shown = [escape_text(unescape(raw)) if is_text else raw for raw, is_text in zip(tokens, texts, strict=True)]
+    shown = [escape_text(unescape_text(raw)) if is_text else raw for raw, is_text in zip(tokens, texts, strict=True)]
     return re.sub(r"\s+", " ", "".join(shown))
 
 
@@ -86,9 +89,34 @@ def test_no_tag_is_lost_whatever_the_translation(pieces: list[str], model: Serve
             translated.append(TagPlacement(part, part.text, [(s, s) for s in part.kept]).render(same))
         else:
             translated.append(part)
-    tags = [token.raw for token in markup_tokens(markup) if token.kind not in ("text",)]
-    found = [token.raw for token in markup_tokens("".join(translated)) if token.kind not in ("text",)]
-    assert Counter(found) == Counter(tags)
+    assert tags_of("".join(translated)) == tags_of(markup)
+
+
+def tags_of(markup: str) -> Counter[str]:
+    return Counter(token.raw for token in markup_tokens(markup) if token.kind != "text")
+
+
+@pytest.mark.parametrize("depth", [1_000, 5_000])
+@pytest.mark.parametrize(
+    "form", ["{0}a red dog{1} runs", "a {0}red{1} dog", "H{0}2{1}O", "a {0}red. A{1} dog", "a {0}<br>{1}<br>{0} dog{1}"]
+)
+def test_tags_may_be_nested_deeply(form: str, depth: int, model: ServedModel) -> None:
+    markup = form.format("<b>" * depth, "</b>" * depth)
+    assert carried_over(markup, model) == markup
+    for words in ("", "ein roter Hund", "."):
+        translated = "".join(
+            part if isinstance(part, str) else TagPlacement(part, words, []).render(reversed_words)
+            for part in split_markup(markup, model)
+        )
+        assert tags_of(translated) == tags_of(markup)
+
+
+@pytest.mark.parametrize("depth", [1_000, 5_000])
+def test_tags_nested_deeply_come_back_over_http(server: RunningServer, depth: int) -> None:
+    markup = f"I see {'<b>' * depth}a <i>dog</i>{'</b>' * depth} and a book."
+    translated = server.translate(markup, format="html", alternatives=1)
+    for text in (translated["translatedText"], *translated["alternatives"]):
+        assert tags_of(text) == tags_of(markup)
 
 
 @pytest.mark.parametrize(
@@ -108,8 +136,6 @@ def test_no_tag_is_lost_whatever_the_translation(pieces: list[str], model: Serve
 def test_tags_go_where_their_words_went(
     markup: str, translation: str, links: list[int], expected: str, model: ServedModel
 ) -> None:
-    [sentence] = [part for part in split_markup(markup, model) if isinstance(part, MarkedSentence)]
-
     def aligner(source: Sequence[tuple[int, int]], target: Sequence[tuple[int, int]]) -> Alignment:
         return Alignment(
             source, target, [[float(i == links[j]) for i in range(len(source))] for j in range(len(target))]
@@ -120,7 +146,6 @@ def test_tags_go_where_their_words_went(
         part if isinstance(part, str) else TagPlacement(part, translation, []).render(aligner) for part in parts
     )
     assert rendered == expected
-    assert sentence.text
 
 
 @pytest.mark.parametrize(
@@ -131,6 +156,23 @@ def test_long_nonsense_is_read_through(piece: str, model: ServedModel) -> None:
     assert as_shown(carried_over(markup, model)) == as_shown(markup)
 
 
+@pytest.mark.parametrize(
+    ("raw", "text"),
+    [
+        ("&#65;&#0065;&#x41;", "AAA"),
+        ("&#0;&#1114112;", "\ufffd\ufffd"),
+        (f"&#{'0' * 5_000}65;", "A"),
+        (f"&#{'1' * 5_000};", "\ufffd"),
+        (f"&#{'0' * 5_000};", "\ufffd"),
+        (f"&#x{'1' * 100_000};", "\ufffd"),
+    ],
+    ids=range(6),
+)
+def test_characters_by_number_however_long(raw: str, text: str, model: ServedModel) -> None:
+    assert unescape_text(raw) == text
+    assert carried_over(f"a {raw} b", model) == f"a {text} b"
+
+
 def test_entities_scripts_and_attributes_survive_over_http(server: RunningServer) -> None:
     markup = '<p title="a &quot;b&quot;">I see a dog &amp; a book.&nbsp;</p><script>let x = "dog";</script>'
     translated = server.translate(markup, format="html", alternatives=1)
@@ -139,11 +181,48 @@ def test_entities_scripts_and_attributes_survive_over_http(server: RunningServer
         assert text.endswith('&nbsp;</p><script>let x = "dog";</script>')
 
 
+def test_only_what_is_shown_is_aligned(model: ServedModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    sentences = ["I <b>see</b> it. ", "A <i>dog</i> runs. ", "We <b>go</b> home."]
+    aligned: list[int] = []
+    attention = model.engine.attention
+
+    def counted(source: Sequence[int], target: Sequence[int]) -> list[list[float]]:
+        aligned.append(len(target))
+        return attention(source, target)
+
+    class Found(TextTranslation):
+        """Ten translations of each sentence, the first sentence's nearest to its best."""
+
+        async def sentences(
+            self, sentences: Sequence[str], kept: object = None, count: int = 1
+        ) -> list[list[SentenceTranslation]]:
+            return [
+                [SentenceTranslation(f"s{place} c{each} x", each * (place + 1.0)) for each in range(10)]
+                for place in range(len(sentences))
+            ]
+
+    monkeypatch.setattr(model.engine, "attention", counted)
+    found = asyncio.run(translate_markup("".join(sentences), Found(model, cast(Any, None)), alternatives=3))
+    plain = [re.sub("<[^>]*>", "", text) for text in (found.text, *found.alternatives)]
+    assert plain == [
+        "s0 c0 x s1 c0 x s2 c0 x",
+        "s0 c1 x s1 c0 x s2 c0 x",
+        "s0 c2 x s1 c0 x s2 c0 x",
+        "s0 c0 x s1 c1 x s2 c0 x",
+    ]
+    assert all(tags_of(text) == tags_of("".join(sentences)) for text in (found.text, *found.alternatives))
+    assert len(aligned) == len(sentences) + 3
+
+
 def test_pieces_know_their_characters(model: ServedModel) -> None:
     text = "The  dog\u00a0sees \U0001f600 \u03a9mega."
     [ids] = model.encode([text])
     spans = piece_spans(model.pieces, ids, text)
     assert len(spans) == len(ids)
-    assert "".join(dict.fromkeys(text[a:b] + str(a) for a, b in spans))
+    assert spans == sorted(spans)
+    pieces = [model.pieces[each] for each in ids]
+    spelt = [(piece, text[a:b]) for piece, (a, b) in zip(pieces, spans, strict=True) if not piece.startswith("<0x")]
+    assert spelt == [(piece, piece.removeprefix(SPACE_MARK)) for piece, _ in spelt]
+    assert len(spelt) > 3
     covered = {place for start, end in spans for place in range(start, end)}
     assert covered >= {place for place, character in enumerate(text) if not character.isspace()}

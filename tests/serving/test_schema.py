@@ -43,7 +43,7 @@ def test_whatever_the_schema_allows_or_forbids_is_answered_as_it_says(
     statuses: dict[str, set[int]] = {}
     for operation in operations:
 
-        @settings(max_examples=EXAMPLES, database=None, suppress_health_check=list(HealthCheck))
+        @settings(max_examples=EXAMPLES, database=None, derandomize=True, suppress_health_check=list(HealthCheck))
         @given(case=st.one_of([operation.as_strategy(generation_mode=mode) for mode in GenerationMode]))
         def ask(case: Any) -> None:
             answer = case.call(timeout=120)
@@ -51,6 +51,7 @@ def test_whatever_the_schema_allows_or_forbids_is_answered_as_it_says(
             statuses.setdefault(case.operation.path, set()).add(answer.status_code)
 
         ask()
-    assert 400 in statuses["/translate"]
-    assert 200 in statuses["/translate"] | statuses["/detect"]
+    for path in ("/translate", "/translate/stream", "/align", "/detect"):
+        assert statuses[path] >= {200, 400}, path
+    assert 400 in statuses["/translate_file"]  # a schema cannot say how a file's name must end
     assert server.process.poll() is None

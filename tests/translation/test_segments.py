@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+import sys
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -67,6 +70,42 @@ def test_sentences_and_white_space_make_up_the_text(text: str) -> None:
 def test_long_texts_lose_nothing(part: str) -> None:
     text = part * 20_000
     assert joined(split_sentences(text, "en")) == text
+
+
+# Each takes minutes if white space or marks are looked at from every place up to their end.
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a" + " " * 100_000 + "b",
+        "a." + " " * 100_000 + "B",
+        " " * 100_000 + "a" + "\t" * 100_000,
+        "a" + "\u00a0 " * 50_000 + "b",
+        ("a" + " " * 1_000) * 100,
+        "\x1c\x1f a \x1d" * 20_000,
+        "x" * 100_000,
+        "a" + "." * 100_000 + "b",
+        '"' * 100_000,
+        "Mr. " * 25_000,
+    ],
+    ids=range(10),
+)
+def test_long_runs_in_one_line_are_read_through_once(text: str) -> None:
+    segments = split_sentences(text, "en")
+    assert joined(segments) == text
+    assert all(segment.text == segment.text.strip() for segment in segments)
+
+
+@pytest.mark.parametrize("gap", [" " * 100_000, "," * 100_000, ", " * 50_000])
+def test_long_runs_are_cut_into_parts_that_fit(gap: str) -> None:
+    text = f"a{gap}b"
+    parts = list(split_long(Segment(text, ""), lambda part: len(part) <= 100))
+    assert joined(parts) == text
+    assert all(len(part.text) <= 100 for part in parts)
+
+
+def test_white_space_is_the_same_to_patterns_and_to_strip() -> None:
+    characters = [chr(code) for code in range(sys.maxunicode + 1)]
+    assert [each for each in characters if each.isspace()] == re.findall(r"\s", "".join(characters))
 
 
 def test_a_line_ends_a_sentence() -> None:
