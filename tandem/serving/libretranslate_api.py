@@ -213,13 +213,16 @@ def _validated(fields: dict[str, Any], model: type[Parsed]) -> Parsed:
 
 
 async def _fields(request: Request) -> tuple[dict[str, Any], dict[str, UploadFile]]:
-    fields: dict[str, Any] = dict(_pairs(request.scope["query_string"].decode("latin-1")))
+    fields: dict[str, Any] = dict(_pairs(request.scope["query_string"]))
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     files: dict[str, UploadFile] = {}
     if kind == "application/json" or kind.endswith("+json"):
         fields |= _json_object(await request.body())
     elif kind == "application/x-www-form-urlencoded":
-        fields |= dict(_pairs((await request.body()).decode("latin-1")))
+        body = await request.body()
+        if body.lstrip().startswith(b"{"):  # what curl -d sends when it is not told otherwise
+            raise ApiError(400, "the body looks like JSON; say so with the header Content-Type: application/json")
+        fields |= dict(_pairs(body))
     elif kind == "multipart/form-data":
         try:
             form = await request.form(max_files=1, max_fields=MOST_FIELDS, max_part_size=1 << 30)
@@ -235,9 +238,10 @@ async def _fields(request: Request) -> tuple[dict[str, Any], dict[str, UploadFil
     return fields, files
 
 
-def _pairs(text: str) -> list[tuple[str, str]]:
+def _pairs(content: bytes) -> list[tuple[str, str]]:
     try:
-        return parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=MOST_FIELDS)
+        # Decoded before it is taken apart: curl -d sends letters beyond ASCII as they are.
+        return parse_qsl(content.decode(), keep_blank_values=True, errors="strict", max_num_fields=MOST_FIELDS)
     except UnicodeDecodeError:
         raise ApiError(400, "the form or query is not UTF-8; encode it as UTF-8") from None
     except ValueError:

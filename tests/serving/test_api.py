@@ -230,6 +230,22 @@ def test_what_crow_translate_sends_works(server: RunningServer, translation: str
     assert translated.json() == {"translatedText": translation}
 
 
+def test_letters_beyond_ascii_in_a_form_are_utf8(server: RunningServer) -> None:
+    """What curl -d sends, which encodes nothing."""
+    headers = {"content-type": "application/x-www-form-urlencoded"}
+    text = "Das M\u00e4dchen schl\u00e4ft \u2013 \u201cok\u201d."
+    with server.client() as client:
+        streamed = client.post("/translate/stream", content=f"q={text}&source=en&target=de".encode(), headers=headers)
+        damaged = client.post("/translate", content=b"q=M\xe4dchen&source=en&target=de", headers=headers)
+        json_in_a_form = client.post("/translate", content=b'{"q": "a"}', headers=headers)
+    assert [json.loads(line)["source"] for line in streamed.text.splitlines()] == [text]
+    assert damaged.status_code == 400
+    assert damaged.json() == {"error": "the form or query is not UTF-8; encode it as UTF-8"}
+    assert json_in_a_form.json() == {
+        "error": "the body looks like JSON; say so with the header Content-Type: application/json"
+    }
+
+
 def test_what_subtitle_edit_sends_works(server: RunningServer, translation: str) -> None:
     """JSON with line breaks of the subtitle in the text."""
     body = json.dumps({"q": f"{SENTENCE}\r\n{SENTENCE}", **LANGUAGES})

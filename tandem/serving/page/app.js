@@ -148,7 +148,11 @@ function failed(error) {
     notice.show("The server does not answer. Your text is kept, and the page keeps trying.", retry);
     retryTimer = setTimeout(retry, wait);
   } else if (error instanceof Refused) {
-    if (KEY_STATUS.includes(error.status) && /key/i.test(error.message)) askForKey();
+    if (KEY_STATUS.includes(error.status) && /key/i.test(error.message)) {
+      askForKey();
+      notice.show(error.status === 403 ? "This key is not one of the server's. Enter another above." : "Enter the API key above.");
+      return;
+    }
     notice.show(asSentence(error.message), retry);
     if (error.retryAfter > 0) retryTimer = setTimeout(retry, error.retryAfter * 1000);
   } else {

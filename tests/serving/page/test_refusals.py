@@ -91,7 +91,7 @@ def test_a_key_is_asked_for_and_kept_for_the_session(strict: str, open_page: Ope
     page.keyboard.press("Enter")
     page.fill("#source", "I sleep.")
     page.wait_for_selector("#notice:not([hidden])")
-    assert page.inner_text("#notice p") == "Api_key: not one of this server's; ask whoever runs it."
+    assert page.inner_text("#notice p") == "This key is not one of the server's. Enter another above."
     page.wait_for_selector("#key:not([hidden])")
     page.fill("#key-field", KEY)
     page.click("#key button")
