@@ -1,4 +1,4 @@
-"""The settings of the server; the sentence under each is its help on the command line."""
+"""The settings of the server."""
 
 from __future__ import annotations
 
