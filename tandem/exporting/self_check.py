@@ -46,7 +46,7 @@ class Tolerance:
 
 
 # Measured with `small` on Multi30k (bench/export.py): 3e-6, 0.0008 and 0.03 nats a sentence. BLEU of int8 stays within
-# 0.3 on 1,000 lines, but not on every 200 of them, where a line is worth up to half a point; a damaged model loses tens.
+# 0.3 on 1,000 lines, but not on every 200 of them, where a line is worth up to half a point; damage costs tens.
 TOLERANCES: dict[Quantization, Tolerance] = {
     "float32": Tolerance(log_probability=1e-3, bleu=1.0, same_weights=True),
     "float16": Tolerance(log_probability=0.02, bleu=1.0),

@@ -7,6 +7,7 @@ themselves.
 from __future__ import annotations
 
 import asyncio
+import bisect
 import contextlib
 import itertools
 import threading
@@ -24,6 +25,8 @@ from tandem.translation.engine import Hypothesis
 SENTENCE_SECONDS = 0.05
 # Waiting sentences among which a batch of like lengths is chosen, the longest waiting first.
 LOOK_AHEAD = 1024
+# Fewer sentences than this are put into the queue one by one, which is faster than a pass through a long one.
+FEW = 64
 # Sentences that may wait; what would be more is told to come back, unless nothing else waits. Two cores do not get
 # through so many within the time that a request has.
 MOST_WAITING = 100_000
@@ -77,8 +80,12 @@ class SentenceBatches:
                 _Waiting(now + place * SENTENCE_SECONDS, number, model, ids, count, loop.create_future())
                 for number, (ids, place) in enumerate(zip(sources, places, strict=False), begin)
             ]
-            self._waiting += added
-            self._waiting.sort()  # two parts in order, which takes one pass
+            if len(added) < FEW:
+                for waiting in added:
+                    bisect.insort(self._waiting, waiting)
+            else:
+                self._waiting += added
+                self._waiting.sort()  # two parts in order, which takes one pass
             self._metrics.queue.set(len(self._waiting))
             self._condition.notify(len(added))
         return [waiting.future for waiting in added]
