@@ -27,11 +27,7 @@ BATCH_TOKENS = 1024
 
 
 class CTranslate2Engine:
-    """A CTranslate2 model with the search of a run; `threads` batches are translated at the same time.
-
-    `exact` finds what our own search finds, for a quarter of the speed. It is wasted on weights in eight bits, whose
-    rounding changes more translations than that.
-    """
+    """A CTranslate2 model with the search of a run; `threads` batches are translated at the same time."""
 
     name = "ctranslate2"
 
@@ -44,16 +40,17 @@ class CTranslate2Engine:
         max_length: int,
         batch_tokens: int | None = None,
         threads: int | None = None,
-        exact: bool = True,
     ) -> None:
         self.longest_source = max_length - 1  # EOS takes the last position
         self._max_length, self._search = max_length, search
-        self._patience = PATIENCE if exact else 1
         self.batch_tokens = batch_tokens or BATCH_TOKENS
         self._most = None if search.batch_sentences == "auto" else search.batch_sentences
         self._pieces, self._numbers = pieces, {piece: number for number, piece in enumerate(pieces)}
         # A thread a batch, not several threads for one: nothing then waits at barriers inside a batch.
         self._translator = _load(folder, threads or os.cpu_count() or 1)
+        # To find what our own search finds costs a quarter of the speed. It would be wasted on weights in eight bits:
+        # their rounding changes more translations than that.
+        self._patience = 1 if "int8" in self._translator.compute_type else PATIENCE
         _check_vocabulary(folder, pieces)
 
     def translate(self, sources: Sequence[Sequence[int]]) -> list[list[int]]:

@@ -135,6 +135,5 @@ def _load_export(
         max_length=facts.max_length,
         batch_tokens=batch_tokens,
         threads=threads,
-        exact=facts.quantization != "int8",
     )
     return Translator(loaded, tokenizer, (facts.source_language, facts.target_language))
