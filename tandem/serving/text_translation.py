@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import ParamSpec, TypeVar
 
-from tandem.serving.placeholders import SentencePart, find_placeholders, is_kept, locate, stretches
+from tandem.serving.placeholders import SentencePart, Span, find_placeholders, is_kept, locate, stretches
 from tandem.serving.request_batches import SentenceBatches
 from tandem.serving.served_models import ServedModel
 from tandem.translation.engine import Hypothesis
@@ -17,7 +17,6 @@ from tandem.translation.segments import Segment
 
 # Texts longer than this are split and encoded by another thread, so that nobody waits for it.
 LONG_TEXT = 1_000
-Span = tuple[int, int]
 P = ParamSpec("P")
 T = TypeVar("T")
 

@@ -101,11 +101,11 @@ class CTranslate2Engine:
             pending += zip(batch, submitted, strict=True)
         found: list[list[Hypothesis]] = [[] for _ in sources]
         for index, result in pending:
-            found[index] = self._ranked(result.result())
+            found[index] = self._ranked(result.result(), self._limit(sources[index]))
         return found
 
     def _submit(self, sources: Sequence[Sequence[int]], beam: int) -> list[Any]:
-        limit = length_limit(max(map(len, sources)) + 1, self._max_length)
+        limit = max(map(self._limit, sources))
         patience = self._patience if beam > 1 else 1  # a beam of one is a greedy search, which has nothing to wait for
         submitted: list[Any] = self._translator.translate_batch(
             [self._named(ids) for ids in sources],
@@ -121,10 +121,16 @@ class CTranslate2Engine:
         )
         return submitted
 
-    def _ranked(self, result: Any) -> list[Hypothesis]:
+    def _limit(self, source: Sequence[int]) -> int:
+        return length_limit(len(source) + 1, self._max_length)
+
+    def _ranked(self, result: Any, limit: int) -> list[Hypothesis]:
+        """By our own length penalty; what is longer than its source allows comes only from a batch with longer ones."""
         alpha = self._search.length_penalty
+        found = list(zip(result.hypotheses, result.scores, strict=True))
+        found = [one for one in found if len(one[0]) <= limit] or [(found[0][0][:limit], found[0][1])]
         hypotheses = []
-        for pieces, score in zip(result.hypotheses, result.scores, strict=True):
+        for pieces, score in found:
             length = len(pieces) + 1  # EOS counts
             log_probability = score * length**alpha
             ids = [self._numbers[piece] for piece in pieces]
