@@ -31,11 +31,12 @@ FREE_IN_USE = ("search.", "evaluation.", "batch.")
 class Run(RunPaths):
     """A run that exists on disk."""
 
-    def __init__(self, directory: Path, config: Config, facts: dict[str, Any]) -> None:
+    def __init__(
+        self, directory: Path, config: Config, corpus: Path, corpus_digest: str, languages: Sequence[str] | None
+    ) -> None:
         super().__init__(directory)
-        self.config = config
-        self.corpus_directory, self.corpus_digest = Path(facts["corpus"]), str(facts["corpus_digest"])
-        self._languages: list[str] | None = facts.get("languages")
+        self.config, self.corpus_directory, self.corpus_digest = config, corpus, corpus_digest
+        self._languages = languages
         """Source and target language; not known of runs that older versions began."""
 
     @classmethod
@@ -49,11 +50,13 @@ class Run(RunPaths):
                 raise TandemError(
                     f"{override}: a trained run takes only {', '.join(FREE_IN_USE)} settings; leave it out"
                 )
-        config = Config.load_saved(paths.config_file, overrides)
         try:
-            return cls(directory, config, json.loads(paths.run_file.read_text(encoding="utf-8")))
+            facts: dict[str, Any] = json.loads(paths.run_file.read_text(encoding="utf-8"))
+            corpus, digest = Path(facts["corpus"]), str(facts["corpus_digest"])
         except (ValueError, KeyError, TypeError) as error:
             raise TandemError(f"{paths.run_file}: damaged ({error}); start a new run with another --run") from error
+        config = Config.load_saved(paths.config_file, overrides)
+        return cls(directory, config, corpus, digest, facts.get("languages"))
 
     def tokenizer(self) -> Tokenizer:
         return Tokenizer.load(self.directory / TOKENIZER_FILE)

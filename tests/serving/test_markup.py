@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections import Counter
 from collections.abc import Sequence
@@ -20,6 +19,7 @@ from tandem.serving.served_models import ServedModel
 from tandem.serving.tag_placement import MarkedSentence, TagPlacement
 from tandem.serving.text_translation import SentenceTranslation, TextTranslation
 from tandem.serving.word_alignment import Alignment, piece_spans
+from tests.serving.running_loop import run_async
 from tests.serving.servers import RunningServer
 
 MARKUP = [
@@ -202,7 +202,7 @@ def test_only_what_is_shown_is_aligned(model: ServedModel, monkeypatch: pytest.M
             ]
 
     monkeypatch.setattr(model.engine, "attention", counted)
-    found = asyncio.run(translate_markup("".join(sentences), Found(model, cast(Any, None)), alternatives=3))
+    found = run_async(translate_markup("".join(sentences), Found(model, cast(Any, None)), alternatives=3))
     plain = [re.sub("<[^>]*>", "", text) for text in (found.text, *found.alternatives)]
     assert plain == [
         "s0 c0 x s1 c0 x s2 c0 x",

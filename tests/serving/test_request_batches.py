@@ -16,6 +16,7 @@ from tandem.serving.request_batches import SentenceBatches
 from tandem.serving.served_models import ServedModel
 from tandem.serving.server_metrics import ServerMetrics
 from tandem.translation.engine import Hypothesis
+from tests.serving.running_loop import run_async
 
 
 class HeldEngine:
@@ -67,7 +68,7 @@ def test_sentences_of_several_requests_share_a_batch() -> None:
         assert engine.batches == [[1], [5, 4, 3]]
         batches.close()
 
-    asyncio.run(scenario())
+    run_async(scenario())
 
 
 def test_what_one_client_wants_changes_nobody_elses_search() -> None:
@@ -84,7 +85,7 @@ def test_what_one_client_wants_changes_nobody_elses_search() -> None:
         assert [len(answer) for answer in answers] == [1, 1, 9, 2, 5, 9]
         batches.close()
 
-    asyncio.run(scenario())
+    run_async(scenario())
 
 
 def test_a_batch_has_like_lengths_and_no_more_pieces_than_the_engine_wants() -> None:
@@ -100,7 +101,7 @@ def test_a_batch_has_like_lengths_and_no_more_pieces_than_the_engine_wants() -> 
         assert engine.batches == [[1], [30, 29, 28], [2, 3], [40]]
         batches.close()
 
-    asyncio.run(scenario())
+    run_async(scenario())
 
 
 def test_a_short_request_passes_a_long_one() -> None:
@@ -116,7 +117,7 @@ def test_a_short_request_passes_a_long_one() -> None:
         assert engine.batches.index([99]) < 5
         batches.close()
 
-    asyncio.run(scenario())
+    run_async(scenario())
 
 
 def test_a_short_request_passes_one_that_submits_often() -> None:
@@ -134,7 +135,7 @@ def test_a_short_request_passes_one_that_submits_often() -> None:
         assert engine.batches.index([99]) < 5
         batches.close()
 
-    asyncio.run(scenario())
+    run_async(scenario())
 
 
 def test_more_sentences_than_may_wait_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -156,7 +157,7 @@ def test_more_sentences_than_may_wait_are_refused(monkeypatch: pytest.MonkeyPatc
         assert engine.batches == [[1], [4, 2, 2, 2, 2]]
         batches.close()
 
-    asyncio.run(scenario())
+    run_async(scenario())
 
 
 def test_what_nobody_waits_for_is_never_translated() -> None:
@@ -174,7 +175,7 @@ def test_what_nobody_waits_for_is_never_translated() -> None:
         assert b"tandem_dropped_sentences_total 1.0" in metrics.text()
         batches.close()
 
-    asyncio.run(scenario())
+    run_async(scenario())
 
 
 def test_a_failed_batch_fails_its_sentences_only() -> None:
@@ -189,7 +190,7 @@ def test_a_failed_batch_fails_its_sentences_only() -> None:
         with pytest.raises(RuntimeError, match="stopping"):
             batches.submit(model, [[3]])
 
-    asyncio.run(scenario())
+    run_async(scenario())
 
 
 def test_idle_workers_share_what_there_is() -> None:
@@ -205,7 +206,7 @@ def test_idle_workers_share_what_there_is() -> None:
         assert sorted(number for batch in engine.batches for number in batch) == list(range(1, 7))
         batches.close()
 
-    asyncio.run(scenario())
+    run_async(scenario())
 
 
 def test_a_batch_outlives_the_loop_that_asked_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -219,7 +220,7 @@ def test_a_batch_outlives_the_loop_that_asked_for_it(monkeypatch: pytest.MonkeyP
         await begun(engine)
         future.cancel()
 
-    asyncio.run(client_that_goes())
+    run_async(client_that_goes())
     engine.go.set()
     batches.close()
     assert failures == []

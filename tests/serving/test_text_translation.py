@@ -14,6 +14,7 @@ from tandem.serving.server_metrics import ServerMetrics
 from tandem.serving.text_translation import LONG_TEXT, TextTranslation
 from tandem.serving.translation_service import all_or_none
 from tandem.translation.segments import Segment
+from tests.serving.running_loop import run_async
 
 
 def test_a_long_text_is_prepared_by_another_thread(model: ServedModel, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -40,7 +41,7 @@ def test_a_long_text_is_prepared_by_another_thread(model: ServedModel, monkeypat
         assert threading.current_thread() not in threads
         batches.close()
 
-    asyncio.run(scenario())
+    run_async(scenario())
 
 
 def test_texts_beside_one_that_fails_are_given_up() -> None:
@@ -59,4 +60,4 @@ def test_texts_beside_one_that_fails_are_given_up() -> None:
         assert other.cancelled()
         assert await all_or_none([asyncio.sleep(0, 1), asyncio.sleep(0, 2)]) == [1, 2]
 
-    asyncio.run(scenario())
+    run_async(scenario())

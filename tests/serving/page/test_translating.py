@@ -234,7 +234,7 @@ def test_typing_goes_on_while_much_is_translated(proxy: HoldingProxy, open_page:
         field.press_sequentially("Now ")
         opened.wait_for("() => document.querySelectorAll('.waiting').length === 2")
     opened.translated()
-    assert proxy.texts(STREAM) == [f"I sleep.\n\n{text}", "Now I sleep.\n"]
+    assert proxy.texts(STREAM) == [f"I sleep.\n\n{text}", "Now I sleep.\n\n"]
     assert opened.translation == german(proxy.server, f"Now I sleep.\n\n{text}")
 
 
