@@ -11,8 +11,8 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 
 import tandem
-from tandem.serving.api_docs import describe_body, docs_page, docs_style
-from tandem.serving.libretranslate_api import (
+from tandem.serving.http.api_docs import describe_body, docs_page, docs_style
+from tandem.serving.http.libretranslate_api import (
     AlignAnswer,
     AlignRequest,
     ApiError,
@@ -28,9 +28,9 @@ from tandem.serving.libretranslate_api import (
     parse_file_request,
     parse_request,
 )
-from tandem.serving.page_files import PAGE_HEADERS, PageFiles, index_page
-from tandem.serving.request_gate import SERVER_ERROR, RequestGate
-from tandem.serving.translated_files import FORMATS, TranslatedFiles
+from tandem.serving.http.page_files import PAGE_HEADERS, PageFiles, index_page
+from tandem.serving.http.request_gate import SERVER_ERROR, RequestGate
+from tandem.serving.http.translated_files import FORMATS, TranslatedFiles
 from tandem.serving.translation_service import TranslationService
 
 _REFUSALS = {400: "The request is wrong.", 403: "The key is wrong.", 408: "The body came too slowly."} | {

@@ -17,11 +17,11 @@ from types import FrameType
 import uvicorn
 
 from tandem.errors import TandemError
-from tandem.serving.api_keys import ApiKeys
 from tandem.serving.app import create_app
-from tandem.serving.guarded_connections import GuardedConnection
+from tandem.serving.http.api_keys import ApiKeys
+from tandem.serving.http.guarded_connections import GuardedConnection
+from tandem.serving.http.request_gate import RequestGate
 from tandem.serving.request_batches import SentenceBatches
-from tandem.serving.request_gate import RequestGate
 from tandem.serving.serve_settings import ServeSettings
 from tandem.serving.served_models import ModelWatch, ServedModels
 from tandem.serving.server_metrics import ServerMetrics

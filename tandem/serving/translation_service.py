@@ -8,9 +8,8 @@ import json
 from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
 from typing import Any, TypeVar
 
-from tandem.serving.api_keys import ApiKeys
-from tandem.serving.language_detection import DetectedLanguage, can_detect, detect_language
-from tandem.serving.libretranslate_api import (
+from tandem.serving.http.api_keys import ApiKeys
+from tandem.serving.http.libretranslate_api import (
     AlignRequest,
     ApiError,
     ApiRequest,
@@ -19,14 +18,15 @@ from tandem.serving.libretranslate_api import (
     TranslateRequest,
     printable,
 )
-from tandem.serving.limits import RateLimit
-from tandem.serving.markup_translation import translate_markup
+from tandem.serving.http.limits import RateLimit
+from tandem.serving.http.translated_files import FORMATS
+from tandem.serving.language_detection import DetectedLanguage, can_detect, detect_language
+from tandem.serving.markup.markup_translation import translate_markup
 from tandem.serving.request_batches import SentenceBatches
 from tandem.serving.serve_settings import ServeSettings
 from tandem.serving.served_models import ServedModel, ServedModels
 from tandem.serving.server_metrics import ServerMetrics
 from tandem.serving.text_translation import TextTranslation, TranslatedText
-from tandem.serving.translated_files import FORMATS
 from tandem.serving.word_alignment import align, utf16_spans
 
 AUTO = "auto"

@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tandem.corpus.tokenizer import SPACE_MARK
-from tandem.serving.markup_parts import escape_text
-from tandem.serving.markup_tokens import markup_tokens, unescape_text
-from tandem.serving.markup_translation import split_markup, translate_markup
+from tandem.serving.markup.markup_parts import escape_text
+from tandem.serving.markup.markup_tokens import markup_tokens, unescape_text
+from tandem.serving.markup.markup_translation import split_markup, translate_markup
+from tandem.serving.markup.tag_placement import MarkedSentence, TagPlacement
 from tandem.serving.served_models import ServedModel
-from tandem.serving.tag_placement import MarkedSentence, TagPlacement
 from tandem.serving.text_translation import SentenceTranslation, TextTranslation
 from tandem.serving.word_alignment import Alignment, piece_spans
 from tests.serving.running_loop import run_async

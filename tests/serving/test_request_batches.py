@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 
 from tandem.serving import request_batches
-from tandem.serving.libretranslate_api import ApiError
+from tandem.serving.http.libretranslate_api import ApiError
 from tandem.serving.request_batches import SentenceBatches
 from tandem.serving.served_models import ServedModel
 from tandem.serving.server_metrics import ServerMetrics

@@ -11,9 +11,9 @@ import httpx
 import pytest
 
 from tandem.errors import TandemError
-from tandem.serving.api_keys import ApiKeys
-from tandem.serving.limits import MOST_CLIENTS, RateLimit
-from tandem.serving.translated_files import KEPT_BYTES, KEPT_SECONDS, TranslatedFiles
+from tandem.serving.http.api_keys import ApiKeys
+from tandem.serving.http.limits import MOST_CLIENTS, RateLimit
+from tandem.serving.http.translated_files import KEPT_BYTES, KEPT_SECONDS, TranslatedFiles
 from tandem.training.run_directory import Run
 from tests.serving.servers import running
 

@@ -6,7 +6,7 @@ import json
 import re
 import tomllib
 
-from tandem.serving.page_files import PAGE
+from tandem.serving.http.page_files import PAGE
 from tandem.training.checkpoints.restore import choose_checkpoint
 from tandem.training.run_directory import Run
 from tests.places import REPOSITORY

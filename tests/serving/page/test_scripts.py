@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tandem.serving.page_files import PAGE
+from tandem.serving.http.page_files import PAGE
 
 if TYPE_CHECKING:
     from playwright import sync_api as playwright

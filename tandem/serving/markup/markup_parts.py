@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from html import escape
 from typing import Literal
 
-from tandem.serving.markup_tokens import MarkupToken, markup_tokens, unescape_text
+from tandem.serving.markup.markup_tokens import MarkupToken, markup_tokens, unescape_text
 from tandem.serving.placeholders import Span
 
 # Elements inside a line of text; every other tag ends the line.

@@ -8,10 +8,10 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import pairwise
 
-from tandem.serving.markup_parts import TextLine, kept_around, parse_markup, split_line
+from tandem.serving.markup.markup_parts import TextLine, kept_around, parse_markup, split_line
+from tandem.serving.markup.tag_placement import MarkedSentence, TagPlacement, needs_alignment
 from tandem.serving.placeholders import Span
 from tandem.serving.served_models import ServedModel
-from tandem.serving.tag_placement import MarkedSentence, TagPlacement, needs_alignment
 from tandem.serving.text_translation import LONG_TEXT, SentenceTranslation, TextTranslation, TranslatedText, versions
 from tandem.serving.word_alignment import align
 

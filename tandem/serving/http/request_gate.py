@@ -11,7 +11,7 @@ from collections.abc import Collection
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from tandem.serving.libretranslate_api import ApiError
+from tandem.serving.http.libretranslate_api import ApiError
 from tandem.serving.serve_settings import ServeSettings
 from tandem.serving.server_metrics import ServerMetrics
 

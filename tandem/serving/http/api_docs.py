@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from tandem.serving.libretranslate_api import TEXT_SCHEMA
+from tandem.serving.http.libretranslate_api import TEXT_SCHEMA
 
 _STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }

@@ -8,7 +8,7 @@ from starlette.responses import FileResponse, Response
 from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
-PAGE = Path(__file__).parent / "page"
+PAGE = Path(__file__).parent.parent / "page"
 # A browser asks each time whether a file is still the same: after an update it must not mix old scripts with new ones.
 _FILE_HEADERS = {"cache-control": "no-cache", "x-content-type-options": "nosniff"}
 # The page has no script and no style within it and needs nothing from elsewhere; nobody may frame it.

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from tandem.serving.markup_parts import TagEvent, TextLine, escape_text, kept_between
+from tandem.serving.markup.markup_parts import TagEvent, TextLine, escape_text, kept_between
 from tandem.serving.placeholders import Span
 from tandem.serving.word_alignment import Alignment, word_spans
 

@@ -1,0 +1,1 @@
+"""What stands between a connection and the service: limits, keys, the forms of requests and answers, files."""

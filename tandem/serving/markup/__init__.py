@@ -1,0 +1,1 @@
+"""HTML: taken apart, its sentences translated, its tags put back where the words went."""
