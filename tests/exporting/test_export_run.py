@@ -89,10 +89,11 @@ def test_int8_is_the_default_and_a_fraction_of_the_size(sure_run: Path, tmp_path
 def test_every_format_is_whole_and_the_same_every_time(
     sure_run: Path, tmp_path: Path, to: str, quantization: str, expected: set[str]
 ) -> None:
-    places = [tmp_path / folder / "model" for folder in ("one", "two")]
+    name = "model.argosmodel" if to == "argos" else "model"
+    places = [tmp_path / folder / name for folder in ("one", "two")]
     for place in places:
         result = tandem.export(sure_run, place, to=to, quantization=quantization)
-        assert [path.name for path in place.parent.iterdir()] == ["model"]
+        assert [path.name for path in place.parent.iterdir()] == [name]
     if to == "argos":
         assert places[0].read_bytes() == places[1].read_bytes()
         with zipfile.ZipFile(places[0]) as package:
@@ -102,8 +103,8 @@ def test_every_format_is_whole_and_the_same_every_time(
         assert (metadata["from_code"], metadata["to_name"]) == ("en", "German")
         return
     assert set(result.files) == expected
-    for name in expected:
-        assert (places[0] / name).read_bytes() == (places[1] / name).read_bytes(), name
+    for file in expected:
+        assert (places[0] / file).read_bytes() == (places[1] / file).read_bytes(), file
 
 
 def test_the_model_card_has_what_the_hub_reads_and_people_ask(sure_run: Path, tmp_path: Path) -> None:
@@ -315,3 +316,11 @@ def test_places_that_are_none(
     with pytest.raises(TandemError, match=message):
         tandem.export(sure_run, out, to="ctranslate2")
     assert [path.name for path in tmp_path.iterdir()] == ["here"]
+
+
+def test_a_package_goes_into_a_folder_that_is_there_and_gets_its_ending(sure_run: Path, tmp_path: Path) -> None:
+    (tmp_path / "here").mkdir()
+    inside = tandem.export(sure_run, tmp_path / "here", to="argos")
+    assert inside.path == tmp_path / "here" / "translate-en_de-1_0.argosmodel"
+    beside = tandem.export(sure_run, tmp_path / "there", to="argos")
+    assert beside.path == tmp_path / "there.argosmodel"

@@ -120,7 +120,8 @@ def proxy(served: RunningServer) -> Iterator[HoldingProxy]:
     between.stop()
 
 
-@pytest.fixture(scope="session")
+# Of the module, not the session: as long as it is open, an event loop runs in the thread of the tests.
+@pytest.fixture(scope="module")
 def browser() -> Iterator[playwright.Browser]:
     if CHROMIUM is None:
         pytest.skip("no Chromium on this machine")
