@@ -48,7 +48,7 @@ class CTranslate2Engine:
         self._pieces, self._numbers = pieces, {piece: number for number, piece in enumerate(pieces)}
         # A thread a batch, not several threads for one: nothing then waits at barriers inside a batch.
         self._translator = _load(folder, threads or os.cpu_count() or 1)
-        # To find what our own search finds costs a quarter of the speed. It would be wasted on weights in eight bits:
+        # To find what our own search finds costs speed. It would be wasted on weights in eight bits:
         # their rounding changes more translations than that.
         self._patience = 1 if "int8" in self._translator.compute_type else PATIENCE
         _check_vocabulary(folder, pieces)
