@@ -6,13 +6,14 @@ INSTALLED := $(VENV)/.installed
 # Most tests wait for processes that they have started; those of a file stay together, because they share trainings.
 TWO_AT_A_TIME := --numprocesses 2 --dist loadscope
 
-.PHONY: help setup demo serve test peers quick lint docs gpu-check clean
+.PHONY: help setup demo serve test test-long peers quick lint docs gpu-check clean
 
 help:
 	@echo "make demo    watch a small Transformer learn to translate (about a minute, after the set-up)"
 	@echo "make serve   translate in the browser with the demo's model (trains it first, if it is not there)"
 	@echo "make test    linters, types and all tests (fetches 4 GB of other programs to test exports with)"
 	@echo "make quick   the tests that take seconds"
+	@echo "make test-long  hours of trials: hundreds of kills, a real Slurm, containers, long runs"
 	@echo "make lint    ruff and mypy"
 	@echo "make docs    build a small site from docs/ and the docstrings in build/site; every link is checked"
 	@echo "make gpu-check  test the NVIDIA cards that are here for some minutes, and write gpu-check.md to send in"
@@ -43,7 +44,11 @@ peers: $(INSTALLED)
 	@$(BIN)/python -m testbed.peer_environments
 
 quick: $(INSTALLED)
-	$(BIN)/pytest -m "not slow" $(TWO_AT_A_TIME)
+	$(BIN)/pytest -m "not slow and not long" $(TWO_AT_A_TIME)
+
+# One at a time: some of them watch what the whole machine does.
+test-long: $(INSTALLED)
+	$(BIN)/pytest -m long --timeout 7200
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .

@@ -9,8 +9,20 @@ import threading
 from contextlib import suppress
 from typing import NoReturn
 
-STOPPED = 130
-"""The exit code of a training that was asked to stop, as shells count an interrupted program."""
+SIGNALLED = 128
+"""Added to a signal's number, this is a shell's exit code for a process ended by it."""
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP)
+"""Signals that ask a training to save and stop: Ctrl-C, launchers and preemption, Slurm, a closed terminal."""
+
+
+def stop_code(number: int) -> int:
+    """The exit code of a training that was asked to stop by a signal, as shells count it: 130 for Ctrl-C."""
+    return SIGNALLED + number
+
+
+def is_stop_code(code: int) -> bool:
+    """Whether an exit code is that of a training that was asked to stop, and has."""
+    return code - SIGNALLED in STOP_SIGNALS
 
 
 def end_process(code: int = 0) -> NoReturn:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,7 +11,7 @@ import typer
 
 import tandem
 from tandem.cli.options import AsJson, Overrides, SetOption, all_settings, open_console, print_json
-from tandem.process_exit import STOPPED
+from tandem.process_exit import stop_code
 
 
 def train(
@@ -38,7 +39,7 @@ def train(
         print_json({"run": str(run), **ended.as_dict()})
     if ended.reason == ASKED_TO_STOP:
         # What comes after `&&` wants a finished model.
-        raise typer.Exit(STOPPED)
+        raise typer.Exit(stop_code(signal.SIGINT))
 
 
 def launch(

@@ -22,15 +22,13 @@ from typing import Any
 from tandem.cluster.source_version import package_version
 from tandem.errors import TandemError
 from tandem.monitor.network_interfaces import host_name
-from tandem.process_exit import STOPPED
+from tandem.process_exit import SIGNALLED, is_stop_code, stop_code
 
 STOP, ALIVE = "stop", "alive"
 # A launcher that is not heard for so long is gone, or the network to it is.
 SILENCE_SECONDS = 60
 # Between asking a process to end and ending it: enough to close files, not enough to wait for a lost peer.
 GRACE_SECONDS = 5
-SIGNALLED = 128
-"""Added to a signal's number, this is a shell's exit code for a process ended by it."""
 
 
 @dataclass(frozen=True)
@@ -94,9 +92,9 @@ async def run_processes(order: HostJob) -> int:
     working = asyncio.create_task(_first_failure(order.first_rank, processes))
     obeying = asyncio.create_task(_obey(processes))
     await asyncio.wait([working, obeying], return_when=asyncio.FIRST_COMPLETED)
-    code = working.result() if working.done() else SIGNALLED + signal.SIGTERM
+    code = working.result() if working.done() else stop_code(signal.SIGTERM)
     working.cancel()
-    if code == STOPPED:
+    if working.done() and is_stop_code(code):
         # All save and stop together: the others are still closing what they have open.
         await _wait(processes)
     await _end(processes)

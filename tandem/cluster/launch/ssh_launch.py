@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from tandem.cluster.join.launchers import HOSTS_VARIABLE
-from tandem.cluster.launch.remote_host import ALIVE, GRACE_SECONDS, SIGNALLED, SILENCE_SECONDS, STOP, HostFacts, HostJob
+from tandem.cluster.launch.remote_host import ALIVE, GRACE_SECONDS, SILENCE_SECONDS, STOP, HostFacts, HostJob
 from tandem.cluster.source_version import package_version
 from tandem.errors import TandemError
 from tandem.monitor.network_interfaces import host_name, interfaces
-from tandem.process_exit import STOPPED
+from tandem.process_exit import SIGNALLED, is_stop_code
 
 # What a user may have set here to steer the libraries underneath or to find extensions, and wants on all hosts.
 FORWARDED = ("OMP_", "MKL_", "NCCL_", "GLOO_", "CUDA_", "TORCH_", "PYTHONPATH")
@@ -142,7 +142,7 @@ async def _first_failure(connections: Sequence[HostConnection]) -> int:
         code = await ended
         if code and not first:
             first = code
-            if code == STOPPED:
+            if is_stop_code(code):
                 # All were asked to stop, and do so by themselves.
                 continue
             for connection in connections:
