@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from tandem.serving.allocator import release_free_memory
 from tandem.serving.http.libretranslate_api import ApiError
 from tandem.serving.served_models import ServedModel
 from tandem.serving.server_metrics import ServerMetrics
@@ -30,6 +31,8 @@ FEW = 64
 # Sentences that may wait; what would be more is told to come back, unless nothing else waits. Two cores do not get
 # through so many within the time that a request has.
 MOST_WAITING = 100_000
+# Seconds without a sentence after which the memory that batches have left free is handed back to the system.
+QUIET_SECONDS = 1.0
 # Share of a batch's time that a worker then waits for as many sentences again: clients that have just been answered
 # are about to ask again, and batches of one are slow. After a batch of one sentence it does not wait.
 PAUSE = 0.1
@@ -116,9 +119,15 @@ class SentenceBatches:
                     self._idle -= 1
                     self._metrics.queue.set(len(self._waiting))
                     return batch
-                self._condition.wait()
+                self._wait_for_work()
             self._idle -= 1
             return []
+
+    def _wait_for_work(self) -> None:
+        """Wait for a sentence; the last worker to become idle hands memory back once it is quiet."""
+        if self._idle == len(self._threads) and not self._condition.wait(QUIET_SECONDS):
+            release_free_memory()
+        self._condition.wait_for(lambda: self._closed or self._waiting)
 
     def _next_batch(self) -> list[_Waiting]:
         """The sentence that has waited longest, and those of like length; fewer if other workers have nothing to do.

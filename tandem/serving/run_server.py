@@ -17,6 +17,7 @@ from types import FrameType
 import uvicorn
 
 from tandem.errors import TandemError
+from tandem.serving.allocator import limit_heaps
 from tandem.serving.app import create_app
 from tandem.serving.http.api_keys import ApiKeys
 from tandem.serving.http.guarded_connections import GuardedConnection
@@ -44,6 +45,7 @@ def serve(models: Sequence[str | Path], settings: ServeSettings | None = None, o
     if not models:
         raise TandemError("no model to serve; name a run or a folder that `tandem export` made")
     _log_to_stderr()
+    limit_heaps()
     keys, metrics = ApiKeys(settings.keys), ServerMetrics()
     threads = settings.threads or os.cpu_count() or 1
     with _listening(settings) as listener:

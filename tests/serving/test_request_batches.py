@@ -224,3 +224,22 @@ def test_a_batch_outlives_the_loop_that_asked_for_it(monkeypatch: pytest.MonkeyP
     engine.go.set()
     batches.close()
     assert failures == []
+
+
+def test_memory_is_handed_back_when_nothing_has_come_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    released = threading.Event()
+    monkeypatch.setattr(request_batches, "release_free_memory", released.set)
+    monkeypatch.setattr(request_batches, "QUIET_SECONDS", 0.01)
+
+    async def scenario() -> None:
+        engine, model = held()
+        batches = SentenceBatches(2, ServerMetrics())
+        [future] = batches.submit(model, [[1]])
+        await begun(engine)
+        released.clear()  # what the workers did before there was work
+        engine.go.set()
+        await future
+        assert await asyncio.to_thread(released.wait, 60)
+        batches.close()
+
+    run_async(scenario())

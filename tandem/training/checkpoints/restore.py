@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 
 from tandem.errors import TandemError
-from tandem.layout import STATE_FILE
+from tandem.layout import STATE_FILE, checkpoint_directories
 from tandem.model.translation_model import TranslationModel, build_model
 from tandem.training.checkpoints.checkpoint import Checkpoint, read
 from tandem.training.checkpoints.checkpoint_store import CheckpointStore
@@ -40,5 +40,10 @@ def choose_checkpoint(run: Run, choice: str) -> Checkpoint:
             raise TandemError(f"{run.directory}: no checkpoint yet; wait for the first one or train longer")
         return found[0]
     if not (Path(choice) / STATE_FILE).is_file():
-        raise TandemError(f"--checkpoint {choice}: neither best, last, averaged nor a checkpoint directory")
+        places = (store.last_directory, store.best_directory)
+        there = [str(path) for place in places for path in checkpoint_directories(place).values()]
+        raise TandemError(
+            f"--checkpoint {choice}: neither best, last, averaged nor a checkpoint directory; "
+            f"there is {', '.join(there) or 'none yet'}"
+        )
     return read(Path(choice))
