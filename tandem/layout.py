@@ -40,6 +40,8 @@ TOKENIZER_FILE = "tokenizer.model"
 CONFIG_FILE = "config.yaml"
 RUN_FILE = "run.json"
 LOCK_FILE = ".lock"
+LEASE_FILE = ".lease"
+HOSTS_DIRECTORY = "hosts"
 
 MODEL_FILE = "model.safetensors"
 OPTIMIZER_FILE = "optimizer.safetensors"
@@ -75,7 +77,7 @@ class RunPaths:
 
     def host_state(self, host: int) -> Path:
         """What a host keeps for itself beside the checkpoints."""
-        return self.directory / "hosts" / f"host-{host}"
+        return self.directory / HOSTS_DIRECTORY / f"host-{host}"
 
 
 def checkpoint_name(step: int) -> str:

@@ -11,6 +11,7 @@ import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from io import FileIO
 from pathlib import Path
 from typing import IO, Any, BinaryIO
 
@@ -18,6 +19,7 @@ from tandem.errors import TandemError
 
 # Seconds until one who waits for another process looks again; locks on shared disks cannot wake anybody.
 _LOOK_AGAIN = 0.2
+_REMOTE_HOST = re.compile(r"(?:[A-Za-z0-9_.][A-Za-z0-9_.-]*@)?[A-Za-z0-9_.][A-Za-z0-9_.-]*")
 _ERROR_NUMBER = re.compile(r"\(os error (\d+)\)")
 
 
@@ -45,6 +47,12 @@ def write_whole(path: Path, content: bytes) -> None:
     """Write a small file by way of `whole_file`."""
     with whole_file(path) as file:
         file.write(content)
+
+
+def append(file: FileIO, content: bytes) -> None:
+    """Append to a file without a buffer; of what the disk takes only in part, an OSError tells."""
+    if file.write(content) != len(content):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def write_json(path: Path, facts: Mapping[str, Any]) -> None:
@@ -108,6 +116,19 @@ def waiting_lock(
         if waited:
             waiting(True)
         yield
+
+
+def split_remote(target: str) -> tuple[str | None, str]:
+    """Host and path of `host:path` or `user@host:path`; no host for a path on this one. ValueError for neither."""
+    before, colon, path = target.partition(":")
+    if not colon or "/" in before:
+        if not target or target.startswith("-"):
+            raise ValueError("Input should be a directory, host:path or user@host:path")
+        return None, target
+    # A name that begins with a dash would be an option of ssh's.
+    if not _REMOTE_HOST.fullmatch(before) or not path:
+        raise ValueError("Input should be a directory, host:path or user@host:path, with a plain host name")
+    return before, path
 
 
 def error_in_words(error: BaseException) -> str:

@@ -26,6 +26,7 @@ from tandem.training.checkpoints.background_saves import BackgroundSaves
 from tandem.training.checkpoints.broadcast_state import broadcast_state
 from tandem.training.checkpoints.checkpoint_store import CheckpointStore, WritableCheckpointStore
 from tandem.training.checkpoints.exchange_state import ExchangeState
+from tandem.training.checkpoints.mirror import Mirror
 from tandem.training.checkpoints.resume import find_checkpoint
 from tandem.training.data_loader import make_loader
 from tandem.training.evaluate import evaluate
@@ -46,15 +47,16 @@ class Trainer:
         self, config: Config, corpus: PreparedCorpus, world: World, recorder: Recorder, directory: Path
     ) -> None:
         self.config, self.corpus, self.world, self.recorder = config, corpus, world, recorder
+        mirror = Mirror(directory, config.checkpoint, world)
         self.store = CheckpointStore(directory)
         if world.is_leader:
-            self.store = WritableCheckpointStore(directory, config.checkpoint)
+            self.store = WritableCheckpointStore(directory, config.checkpoint, mirror)
         self.clock = StepClock(world.device)
         self.batches = Batches.of_run(config, corpus.pairs("train"))
         self.state = TrainState.fresh(config, corpus.tokenizer.vocab_size, world.device)
         self.choice = plan_exchange(config, world, self.state, self.batches, RunPaths(directory))
         self.exchange_state = ExchangeState(
-            directory, world, self.choice.plan, config.exchange, keep_last=config.checkpoint.keep_last
+            directory, world, self.choice.plan, config.exchange, config.checkpoint.keep_last, mirror
         )
         self._resume()
         self.stop_signal: str | None = None
@@ -71,7 +73,7 @@ class Trainer:
             notice=self.notice,
         )
         self._restore_exchange_state()
-        self.saves = BackgroundSaves(world, self.store, self.exchange_state, recorder, self.state.progress.step)
+        self.saves = BackgroundSaves(world, self.store, self.exchange_state, mirror, recorder, self.state.progress.step)
         self.meter = TrafficMeter(None if world.interface is None else world.interface.name)
         self.host_monitor = HostMonitor(world, recorder, lambda: self.state.progress.step)
         self._unlogged: list[StepResult] = []
@@ -173,7 +175,8 @@ class Trainer:
         results, self._unlogged = self._unlogged, []
         sums = (sum(result.objective for result in results), sum(result.nll for result in results))
         with self.clock.measure("waiting"):
-            objective, nll, survey, writing = self.world.total(*sums, self.host_monitor.survey_due, self.saves.writing)
+            flags = (self.host_monitor.survey_due, self.saves.writing, self.recorder.has_troubles)
+            objective, nll, survey, writing, troubles = self.world.total(*sums, *flags)
         seconds, traffic = self.clock.lap(), self.meter.lap()
         training_seconds = sum(seconds.values()) - seconds["evaluation"] - seconds["checkpoint"]
         target_tokens = sum(result.target_tokens for result in results)
@@ -204,9 +207,17 @@ class Trainer:
         if not writing:
             with self.clock.measure("checkpoint"):
                 self.saves.settle(goes_on=True)
+        if troubles:
+            self._tell_troubles()
         if survey:
             with self.clock.measure("waiting"):
                 self.host_monitor.survey(step, seconds)
+
+    def _tell_troubles(self) -> None:
+        """Have the first process show what other processes cannot write to their journals."""
+        for said in self.world.gather(self.recorder.pop_troubles()):
+            for message in said if self.world.is_leader else ():
+                self.notice(message)
 
     def evaluate(self) -> None:
         """Measure the model on the dev set, and save it if it is one of the best."""

@@ -22,7 +22,11 @@ from tandem.storage import error_in_words
 from tandem.training.checkpoints.checkpoint import Checkpoint
 from tandem.training.checkpoints.checkpoint_store import CheckpointStore, Write
 from tandem.training.checkpoints.exchange_state import ExchangeState
+from tandem.training.checkpoints.mirror import Mirror
 from tandem.training.train_state import TrainState
+
+# Longest wait at the end for a copy in a second place: launchers kill half a minute after they have asked to stop.
+LAST_COPY_SECONDS = 15.0
 
 
 @dataclass
@@ -48,8 +52,15 @@ class BackgroundSaves:
     """The checkpoints of one process, one at a time, and the agreement of all processes on each."""
 
     def __init__(
-        self, world: World, store: CheckpointStore, exchange_state: ExchangeState, recorder: Recorder, resumed: int
+        self,
+        world: World,
+        store: CheckpointStore,
+        exchange_state: ExchangeState,
+        mirror: Mirror,
+        recorder: Recorder,
+        resumed: int,
     ) -> None:
+        self._mirror = mirror
         self._world, self._store, self._exchange_state, self._recorder = world, store, exchange_state, recorder
         # One thread: what is handed to it later is written later.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
@@ -57,6 +68,9 @@ class BackgroundSaves:
         """Step of the newest checkpoint that all hosts can resume."""
         self._unsettled: list[_UnderWay] = []
         """Parts of the newest checkpoint, and the best one, since all processes last settled."""
+        if resumed:
+            # The session before may have ended before its last copy.
+            mirror.copy()
         self._failed_in_a_row = 0
         self._incomplete: int | None = None
         """Step of a checkpoint that is whole in the first process, while another host has not saved its part."""
@@ -73,6 +87,9 @@ class BackgroundSaves:
         self._begin("checkpoint", step, _both(self._exchange_state.saving(state, exchange), self._store.saving(state)))
         if last:
             self.settle(goes_on=False)
+            if not self._mirror.finish(LAST_COPY_SECONDS):
+                self._notice(step, "checkpoint.mirror has no copy of this step yet; it is made when the run continues")
+            self._tell_mirror(step)
 
     def save_if_best(self, state: TrainState, bleu: float) -> None:
         """Copy the weights after an evaluation and write them if they are among the best."""
@@ -85,6 +102,7 @@ class BackgroundSaves:
 
     def tell_failures(self) -> None:
         """Record what this process could not write, as soon as it is known, unless all will fail of it."""
+        self._tell_mirror(self._kept or 0)
         for part in self._unsettled:
             if self._kept is not None and part.result.done() and not part.told and (fault := part.fault()):
                 part.told = True
@@ -138,6 +156,7 @@ class BackgroundSaves:
             # A disk that fails to remove what is old is still good for what is new.
             self._store.prune(part.step)
             self._exchange_state.prune()
+        self._mirror.copy()
         saved, seconds = part.result.result() or (None, 0.0)
         if isinstance(saved, Checkpoint):
             self._recorder.record(Saved(step=saved.step, path=str(saved.directory), bytes=saved.size, seconds=seconds))
@@ -153,6 +172,10 @@ class BackgroundSaves:
             if self._incomplete is not None:
                 self._store.withdraw(self._incomplete)
         self._incomplete = step if kept_here else None
+
+    def _tell_mirror(self, step: int) -> None:
+        if trouble := self._mirror.pop_trouble():
+            self._notice(step, f"{self._place(self._world.rank)}: {trouble}")
 
     def _consequence(self, part: _UnderWay) -> str:
         if part.what != "checkpoint":

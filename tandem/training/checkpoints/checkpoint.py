@@ -32,6 +32,8 @@ FORMAT = 2
 FORMAT_WITHOUT_SUMS = 1
 # Directories with this prefix are being written or removed; no reader looks at them.
 HIDDEN = "."
+# Names that checkpoints get which a run does not continue from although they are the newest.
+DAMAGED, INCOMPLETE = "damaged-", "incomplete-"
 
 
 class DamagedCheckpointError(TandemError):
@@ -172,6 +174,14 @@ def remove(directory: Path) -> None:
     shutil.rmtree(doomed, ignore_errors=True)
     directory.rename(doomed)
     shutil.rmtree(doomed)
+
+
+def put_aside(directory: Path, prefix: str) -> None:
+    """Give a checkpoint a name that no reader takes for one."""
+    if directory.exists():
+        aside = directory.with_name(f"{prefix}{directory.name}")
+        remove(aside)
+        directory.rename(aside)
 
 
 def remove_oldest(parent: Path, keep: int) -> None:

@@ -15,8 +15,11 @@ from tandem.config import CheckpointConfig
 from tandem.errors import TandemError
 from tandem.layout import MODEL_FILE, RunPaths, checkpoint_directories, checkpoint_name, checkpoint_step
 from tandem.training.checkpoints.checkpoint import (
+    DAMAGED,
+    INCOMPLETE,
     Checkpoint,
     DamagedCheckpointError,
+    put_aside,
     read,
     remove,
     remove_leftovers,
@@ -24,13 +27,13 @@ from tandem.training.checkpoints.checkpoint import (
     save,
     write,
 )
+from tandem.training.checkpoints.mirror import Mirror
+from tandem.training.run_lease import check_lease
 from tandem.training.train_state import TrainState
 
 T = TypeVar("T")
 Write = Callable[[], T]
 """Writes what was copied when it was made; called by a thread while training goes on."""
-# Names that checkpoints get which a run does not continue from although they are the newest.
-DAMAGED, INCOMPLETE = "damaged-", "incomplete-"
 
 
 def snapshot(files: Mapping[str, Mapping[str, Tensor]]) -> dict[str, dict[str, Tensor]]:
@@ -44,17 +47,28 @@ def snapshot(files: Mapping[str, Mapping[str, Tensor]]) -> dict[str, dict[str, T
 class CheckpointStore:
     """The checkpoints of one run directory, for a process that only reads them."""
 
-    def __init__(self, run: Path) -> None:
+    def __init__(self, run: Path, mirror: Mirror | None = None) -> None:
+        self._mirror = mirror
         self.last_directory = RunPaths(run).checkpoints
         self.best_directory = RunPaths(run).best
 
     def whole(self, damaged: dict[int, str]) -> Iterator[Checkpoint]:
-        """The checkpoints that pass their digests, newest first; of damaged ones, the reason is noted by step."""
-        for step, directory in reversed(checkpoint_directories(self.last_directory).items()):
+        """The checkpoints that pass their digests, newest first; of damaged ones, the reason is noted by step.
+
+        Where there is none, or not whole, the mirror is asked for it.
+        """
+        steps = list(checkpoint_directories(self.last_directory))
+        if not steps and self._mirror is not None:
+            steps = self._mirror.steps(self.last_directory)
+        for step in reversed(steps):
+            directory = self.last_directory / checkpoint_name(step)
             try:
                 yield read(directory)
             except DamagedCheckpointError as error:
-                damaged[step] = str(error)
+                if self._mirror is not None and self._mirror.fetch(directory):
+                    yield read(directory)
+                else:
+                    damaged[step] = str(error)
 
     def best(self) -> list[Checkpoint]:
         """The whole ones among the best checkpoints, best first; of equals the earlier one."""
@@ -91,9 +105,9 @@ class CheckpointStore:
 class WritableCheckpointStore(CheckpointStore):
     """The checkpoints of one run directory, for the one process that writes them."""
 
-    def __init__(self, run: Path, config: CheckpointConfig) -> None:
-        super().__init__(run)
-        self._config = config
+    def __init__(self, run: Path, config: CheckpointConfig, mirror: Mirror | None = None) -> None:
+        super().__init__(run, mirror)
+        self._run, self._config = run, config
         # An emergency may want to save while a thread writes what was saved before.
         self._writing = threading.Lock()
         for directory in (self.last_directory, self.best_directory):
@@ -107,9 +121,7 @@ class WritableCheckpointStore(CheckpointStore):
         for found, directory in checkpoint_directories(self.last_directory).items():
             if found > step:
                 prefix = DAMAGED if found in damaged else INCOMPLETE
-                aside = directory.with_name(f"{prefix}{directory.name}")
-                remove(aside)
-                directory.rename(aside)
+                put_aside(directory, prefix)
         for found, directory in checkpoint_directories(self.best_directory).items():
             if found > step:
                 remove(directory)
@@ -117,6 +129,7 @@ class WritableCheckpointStore(CheckpointStore):
     def save(self, state: TrainState) -> Checkpoint:
         """Save a state to resume from, now; older ones stay until `prune`."""
         with self._writing:
+            check_lease(self._run)
             return save(self.last_directory / checkpoint_name(state.progress.step), state)
 
     def saving(self, state: TrainState) -> Write[Checkpoint]:
@@ -126,6 +139,7 @@ class WritableCheckpointStore(CheckpointStore):
 
         def write_copy() -> Checkpoint:
             with self._writing:
+                check_lease(self._run)
                 return write(directory, files, facts)
 
         return write_copy

@@ -27,13 +27,23 @@ from tandem.training.checkpoints.checkpoint import (
     write,
 )
 from tandem.training.checkpoints.checkpoint_store import Write, snapshot
+from tandem.training.checkpoints.mirror import Mirror
 from tandem.training.train_state import TrainState
 
 
 class ExchangeState:
     """Saves and restores the state of this process's host, in the host's first process."""
 
-    def __init__(self, run: Path, world: World, plan: ExchangePlan, settings: ExchangeConfig, keep_last: int) -> None:
+    def __init__(
+        self,
+        run: Path,
+        world: World,
+        plan: ExchangePlan,
+        settings: ExchangeConfig,
+        keep_last: int,
+        mirror: Mirror | None = None,
+    ) -> None:
+        self._mirror = mirror
         self._directory = RunPaths(run).host_state(world.host)
         self._world, self._keep_last, self._keeps_state = world, keep_last, plan.strategy.keeps_state
         # Saved state is of no use to a run in which any of this differs.
@@ -78,7 +88,10 @@ class ExchangeState:
     def can_resume(self, step: int) -> bool:
         """Whether this host has all that it needs to go on from a step exactly as it would have."""
         needed = self._keeps_state and self._world.is_host_leader and len(self._world.hosts) > 1
-        return not needed or self._read(step) is not None
+        if not needed or self._read(step) is not None:
+            return True
+        mirror, directory = self._mirror, self._directory / checkpoint_name(step)
+        return mirror is not None and mirror.fetch(directory) and self._read(step) is not None
 
     def restore(self, state: TrainState, exchange: Exchange) -> int:
         """Restore what was saved with the checkpoint that the state comes from; the number of hosts that lack it.
