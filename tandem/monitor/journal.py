@@ -121,8 +121,14 @@ class Recorder:
             for trouble in filter(None, [view.pop_trouble() for view in self._views]):
                 self.record(Noticed(step=record.step, message=trouble))
 
+    def relay(self, message: str) -> None:
+        """Have another process show this, if this one has no views."""
+        with self._lock:
+            if not self._views:
+                self._troubles.append(message)
+
     def pop_troubles(self) -> list[str]:
-        """What went wrong with this process's journal and could not be shown here, for want of views."""
+        """What went wrong in this process and could not be shown here, for want of views."""
         with self._lock:
             troubles, self._troubles = self._troubles, []
         return troubles
@@ -147,7 +153,7 @@ class Recorder:
         if self._views:
             self._tell_views(lambda view: view.show(Noticed(step=self._step, message=message)))
         else:
-            self._troubles.append(message)
+            self.relay(message)
 
     def _tell_views(self, tell: Callable[[View], None]) -> None:
         failed: list[tuple[View, Exception]] = []

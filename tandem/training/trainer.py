@@ -255,7 +255,7 @@ class Trainer:
         """Copy the state for a checkpoint, which is written while training goes on; the last one is waited for."""
         self.flush()
         with self.clock.measure("checkpoint"):
-            self.saves.save(self.state, self.stepper.exchange, last=last)
+            self.saves.save(self.state, self.stepper.exchange, last=last, hurry=self.stepper.stop_asked)
 
     def end(self, reason: str, *, device_answers: bool = True) -> Ended:
         """Record the end; a GPU that waits for a process that is gone cannot be asked how long it took."""

@@ -15,6 +15,7 @@ from tandem.config import Config
 from tandem.corpus.prepared import PreparedCorpus
 from tandem.errors import TandemError
 from tandem.layout import RunPaths
+from tandem.monitor.network_interfaces import host_name
 from tandem.monitor.views import open_views
 from tandem.training.run_directory import create_or_check
 from testbed.journals import read_journal

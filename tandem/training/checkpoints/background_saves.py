@@ -25,8 +25,8 @@ from tandem.training.checkpoints.exchange_state import ExchangeState
 from tandem.training.checkpoints.mirror import Mirror
 from tandem.training.train_state import TrainState
 
-# Longest wait at the end for a copy in a second place: launchers kill half a minute after they have asked to stop.
-LAST_COPY_SECONDS = 15.0
+# Longest wait at the end for a copy in a second place. Launchers kill half a minute after they have asked to stop.
+LAST_COPY_SECONDS, HURRIED_COPY_SECONDS = 600.0, 15.0
 
 
 @dataclass
@@ -80,14 +80,17 @@ class BackgroundSaves:
         """Whether this process's thread is at work."""
         return any(not part.result.done() for part in self._unsettled)
 
-    def save(self, state: TrainState, exchange: Exchange, *, last: bool = False) -> None:
-        """Copy the state and begin to write it, on all processes; the last one of a session is waited for."""
+    def save(self, state: TrainState, exchange: Exchange, *, last: bool = False, hurry: bool = False) -> None:
+        """Copy the state and begin to write it, on all processes; the last one of a session is waited for.
+
+        So is its copy in the mirror, for a while; if the process was asked to stop, for a short one.
+        """
         self.settle(goes_on=True)
         step = state.progress.step
         self._begin("checkpoint", step, _both(self._exchange_state.saving(state, exchange), self._store.saving(state)))
         if last:
             self.settle(goes_on=False)
-            if not self._mirror.finish(LAST_COPY_SECONDS):
+            if not self._mirror.finish(HURRIED_COPY_SECONDS if hurry else LAST_COPY_SECONDS):
                 self._notice(step, "checkpoint.mirror has no copy of this step yet; it is made when the run continues")
             self._tell_mirror(step)
 
@@ -175,7 +178,9 @@ class BackgroundSaves:
 
     def _tell_mirror(self, step: int) -> None:
         if trouble := self._mirror.pop_trouble():
-            self._notice(step, f"{self._place(self._world.rank)}: {trouble}")
+            message = f"{self._place(self._world.rank)}: {trouble}"
+            self._notice(step, message)
+            self._recorder.relay(message)
 
     def _consequence(self, part: _UnderWay) -> str:
         if part.what != "checkpoint":
