@@ -16,6 +16,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainValidato
 
 from tandem.errors import TandemError
 from tandem.registry import EXCHANGES, MODELS, SCHEDULES, VIEWS, Registry
+from tandem.storage import split_remote
 from tandem.validation import Fault, Location, Model, close_match, dotted, faults_in, raise_faults
 
 PRESET_DIRECTORY = Path(__file__).parent / "presets"
@@ -33,6 +34,12 @@ CountOrAuto = Annotated[int | Literal["auto"], PlainValidator(_count_or_auto)]
 
 def _exchange_kind(value: str) -> str:
     return EXCHANGES.check_name(value, "auto")
+
+
+def _mirror(value: str | None) -> str | None:
+    if value is not None:
+        split_remote(value)
+    return value
 
 
 class Section(BaseModel):
@@ -209,6 +216,8 @@ class CheckpointConfig(Section):
     """Newest checkpoints kept, with the optimizer, to resume from."""
     keep_best: int = Field(default=1, ge=0)
     """Best checkpoints by dev BLEU kept, weights only."""
+    mirror: Annotated[str | None, AfterValidator(_mirror)] = None
+    """Second place for all of that: a directory, or host:path by rsync over ssh; an absent run is restored from it."""
 
 
 class MonitorConfig(Section):

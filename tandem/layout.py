@@ -40,10 +40,14 @@ TOKENIZER_FILE = "tokenizer.model"
 CONFIG_FILE = "config.yaml"
 RUN_FILE = "run.json"
 LOCK_FILE = ".lock"
+LEASE_FILE = ".lease"
+HOSTS_DIRECTORY = "hosts"
 
 MODEL_FILE = "model.safetensors"
 OPTIMIZER_FILE = "optimizer.safetensors"
 STATE_FILE = "state.json"
+# In the form that `sha256sum -c` reads.
+SUMS_FILE = "SHA256SUMS"
 EXCHANGE_FILE = "exchange.safetensors"
 
 EXPORT_FILE = "tandem.json"
@@ -73,7 +77,7 @@ class RunPaths:
 
     def host_state(self, host: int) -> Path:
         """What a host keeps for itself beside the checkpoints."""
-        return self.directory / "hosts" / f"host-{host}"
+        return self.directory / HOSTS_DIRECTORY / f"host-{host}"
 
 
 def checkpoint_name(step: int) -> str:

@@ -7,9 +7,11 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from io import FileIO
 from pathlib import Path
 from typing import IO, Any, BinaryIO
 
@@ -17,6 +19,8 @@ from tandem.errors import TandemError
 
 # Seconds until one who waits for another process looks again; locks on shared disks cannot wake anybody.
 _LOOK_AGAIN = 0.2
+_REMOTE_HOST = re.compile(r"(?:[A-Za-z0-9_.][A-Za-z0-9_.-]*@)?[A-Za-z0-9_.][A-Za-z0-9_.-]*")
+_ERROR_NUMBER = re.compile(r"\(os error (\d+)\)")
 
 
 @contextmanager
@@ -30,8 +34,12 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
             file.flush()
             os.fsync(file.fileno())
         partial.rename(path)
-    except BaseException:
-        partial.unlink(missing_ok=True)
+    except BaseException as error:
+        with suppress(OSError):
+            partial.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.filename is None:
+            # A write that fails does not say which file it was.
+            error.filename = str(path)
         raise
 
 
@@ -39,6 +47,12 @@ def write_whole(path: Path, content: bytes) -> None:
     """Write a small file by way of `whole_file`."""
     with whole_file(path) as file:
         file.write(content)
+
+
+def append(file: FileIO, content: bytes) -> None:
+    """Append to a file without a buffer; of what the disk takes only in part, an OSError tells."""
+    if file.write(content) != len(content):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def write_json(path: Path, facts: Mapping[str, Any]) -> None:
@@ -66,18 +80,23 @@ def sha256_of(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def take_lock(file: int | IO[bytes]) -> bool:
-    """Lock an open file unless another process has; the system unlocks it when the process ends, however it ends.
+def try_lock(file: int | IO[bytes]) -> bool | None:
+    """Lock an open file unless another process has; None where the file system knows no locks.
 
-    Some network file systems know no locks: better unlocked than not at all.
+    The system unlocks it when the process ends, however it ends.
     """
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     except OSError:
-        pass
+        return None
     return True
+
+
+def take_lock(file: int | IO[bytes]) -> bool:
+    """Lock an open file unless another process has; where there are no locks, better unlocked than not at all."""
+    return try_lock(file) is not False
 
 
 @contextmanager
@@ -97,6 +116,33 @@ def waiting_lock(
         if waited:
             waiting(True)
         yield
+
+
+def split_remote(target: str) -> tuple[str | None, str]:
+    """Host and path of `host:path` or `user@host:path`; no host for a path on this one. ValueError for neither."""
+    before, colon, path = target.partition(":")
+    if not colon or "/" in before:
+        if not target or target.startswith("-"):
+            raise ValueError("Input should be a directory, host:path or user@host:path")
+        return None, target
+    # A name that begins with a dash would be an option of ssh's.
+    if not _REMOTE_HOST.fullmatch(before) or not path:
+        raise ValueError("Input should be a directory, host:path or user@host:path, with a plain host name")
+    return before, path
+
+
+def error_in_words(error: BaseException) -> str:
+    """An error as a person would say it, without the number that the system gives it."""
+    if isinstance(error, OSError) and error.strerror:
+        reason = "the disk is full" if is_full(error) else error.strerror
+        return reason if error.filename is None else f"{error.filename}: {reason}"
+    found = _ERROR_NUMBER.search(str(error))
+    # The library that writes weights tells of the system's errors in a text of its own.
+    if found and is_full(OSError(int(found[1]), "")):
+        return "the disk is full"
+    if found:
+        return os.strerror(int(found[1]))
+    return f"{type(error).__name__}: {error}"
 
 
 def is_full(error: BaseException) -> bool:

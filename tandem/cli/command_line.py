@@ -13,6 +13,7 @@ from tandem.cli import corpus_commands, inspection_commands, model_commands, tra
 from tandem.cluster.join.launchers import ProcessRank, process_rank
 from tandem.errors import JoinError, SaidElsewhereError, TandemError
 from tandem.process_exit import end_process
+from tandem.storage import error_in_words
 
 # Commands whose processes join each other; the others find the same faults each by itself.
 JOINING = {"train", "doctor", "evaluate"}
@@ -46,6 +47,8 @@ def main() -> None:
 def _said_once(error: Exception) -> str | None:
     """What to print for an error; None if another process prints it."""
     words = error.format_message() if isinstance(error, typer.TyperException) else str(error) or type(error).__name__
+    if isinstance(error, OSError):
+        words = error_in_words(error)
     if _rank().size == 1 or isinstance(error, JoinError):
         return words
     if not JOINING.intersection(sys.argv[1:]):

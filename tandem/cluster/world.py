@@ -26,6 +26,7 @@ from tandem.config import ClusterConfig
 from tandem.errors import JoinError, SaidElsewhereError, TandemError
 from tandem.monitor.network_interfaces import Interface, host_identity, host_name, interface_named, interface_towards
 from tandem.process_exit import ignore_sigterm
+from tandem.storage import error_in_words
 
 T = TypeVar("T")
 # Longest wait for a peer in the middle of a run: it may be saving a large checkpoint to a slow disk.
@@ -164,8 +165,9 @@ class World:
 
 
 def _in_words(error: Exception) -> str:
-    known = isinstance(error, TandemError | OSError) and str(error)
-    return str(error) if known else f"{type(error).__name__}: {error}"
+    if isinstance(error, OSError):
+        return error_in_words(error)
+    return str(error) if isinstance(error, TandemError) and str(error) else f"{type(error).__name__}: {error}"
 
 
 def is_lost_peer(error: RuntimeError) -> bool:

@@ -8,33 +8,84 @@ import threading
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from datetime import UTC, datetime
+from io import FileIO
 from pathlib import Path
 
 from tandem.layout import journal_name
+from tandem.monitor.network_interfaces import host_name
 from tandem.monitor.records import Noticed, Record
 from tandem.monitor.views import View, switched_off
+from tandem.storage import append, error_in_words
 
 
 class Journal(View):
-    """A view that appends each record, with the time, to a rank's file."""
+    """A view that appends each record, with the time, to a rank's file.
+
+    A disk that does not take a record costs the record, never the training: the journal notes what was lost, says so
+    once through `pop_trouble`, tries again with the next record, and writes down how many are missing.
+    """
 
     def __init__(self, directory: Path, rank: int) -> None:
-        directory.mkdir(parents=True, exist_ok=True)
-        path = directory / journal_name(rank)
-        torn = _is_torn(path)
-        # A file name that is not UTF-8 arrives as lone surrogates; with a backslash they are JSON, too.
-        self._file = path.open("a", encoding="utf-8", errors="backslashreplace")
-        if torn:
-            # A killed process may have left half a line: end it, so that the next record starts its own.
-            self._file.write("\n")
+        self._path = directory / journal_name(rank)
+        self._place = f"rank {rank} on {host_name()}: {self._path}"
+        self._file: FileIO | None = None
+        self._torn = False
+        """Whether the file may end in the middle of a line."""
+        self._lost, self._why = 0, ""
+        self._trouble = ""
+        with suppress(OSError):
+            # A reader may look for the file before there is a record. If it cannot be made, the first record says so.
+            self._open()
 
     def show(self, record: Record) -> None:
-        line = {"time": datetime.now(UTC).isoformat(timespec="milliseconds"), **record.as_dict()}
-        self._file.write(json.dumps(line, ensure_ascii=False) + "\n")
-        self._file.flush()
+        try:
+            if self._lost:
+                # First of all, so that it stands where the records are missing.
+                self._append(Noticed(step=record.step, message=self._account()))
+                self._trouble, self._lost = self._account(), 0
+            self._append(record)
+        except OSError as error:
+            self._why = error_in_words(error)
+            if not self._lost:
+                self._trouble = (
+                    f"{self._place}: cannot be written ({self._why}); training goes on, "
+                    "and the records of this process are lost until there is room again"
+                )
+            self._lost += 1
+            self.close()
+
+    def pop_trouble(self) -> str:
+        trouble, self._trouble = self._trouble, ""
+        return trouble
 
     def close(self) -> None:
-        self._file.close()
+        if self._file is not None:
+            # Some file systems tell only now that they could not write.
+            with suppress(OSError):
+                self._file.close()
+            self._file = None
+
+    def _account(self) -> str:
+        records = f"{self._lost:,} record{'s' if self._lost > 1 else ''}"
+        return f"{self._place}: {records} could not be written ({self._why}) and are lost"
+
+    def _append(self, record: Record) -> None:
+        file = self._file or self._open()
+        line = {"time": datetime.now(UTC).isoformat(timespec="milliseconds"), **record.as_dict()}
+        # A file name that is not UTF-8 arrives as lone surrogates; with a backslash they are JSON, too.
+        text = (json.dumps(line, ensure_ascii=False) + "\n").encode(errors="backslashreplace")
+        # A killed process, or a full disk, may have left half a line: end it, so that this record starts its own.
+        text = b"\n" + text if self._torn else text
+        self._torn = True
+        append(file, text)
+        self._torn = False
+
+    def _open(self) -> FileIO:
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        self._torn = _is_torn(self._path)
+        # Without a buffer: what a full disk has not taken would be tried again, out of its turn.
+        self._file = self._path.open("ab", buffering=0)
+        return self._file
 
 
 def _is_torn(path: Path) -> bool:
@@ -49,11 +100,12 @@ def _is_torn(path: Path) -> bool:
 class Recorder:
     """Hands each record to the journal and to every view this process has.
 
-    A view that raises is switched off, with a notice. The journal is not: without it nobody could say what happened.
+    A view that raises is switched off, with a notice. The journal is not: it goes on as soon as its disk does.
     """
 
     def __init__(self, journal: Journal, views: Iterable[View] = ()) -> None:
         self._journal, self._views = journal, list(views)
+        self._troubles: list[str] = []
         self._step = 0
         # The host's samples come from a thread of their own, and must not fall into the middle of another record.
         # Reentrant, because the notice of a view that failed is a record, too.
@@ -64,6 +116,26 @@ class Recorder:
             self._step = record.step
             self._journal.show(record)
             self._tell_views(lambda view: view.show(record))
+            if trouble := self._journal.pop_trouble():
+                self._tell_trouble(trouble)
+            for trouble in filter(None, [view.pop_trouble() for view in self._views]):
+                self.record(Noticed(step=record.step, message=trouble))
+
+    def relay(self, message: str) -> None:
+        """Have another process show this, if this one has no views."""
+        with self._lock:
+            if not self._views:
+                self._troubles.append(message)
+
+    def pop_troubles(self) -> list[str]:
+        """What went wrong in this process and could not be shown here, for want of views."""
+        with self._lock:
+            troubles, self._troubles = self._troubles, []
+        return troubles
+
+    @property
+    def has_troubles(self) -> bool:
+        return bool(self._troubles)
 
     def stepped(self, step: int) -> None:
         self._step = step
@@ -75,6 +147,13 @@ class Recorder:
     def close(self) -> None:
         self._tell_views(lambda view: view.close())
         self._journal.close()
+
+    def _tell_trouble(self, message: str) -> None:
+        """Show what is wrong with the journal, which cannot record it; without views, another process is to show it."""
+        if self._views:
+            self._tell_views(lambda view: view.show(Noticed(step=self._step, message=message)))
+        else:
+            self.relay(message)
 
     def _tell_views(self, tell: Callable[[View], None]) -> None:
         failed: list[tuple[View, Exception]] = []

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 
-from torch.utils.tensorboard import SummaryWriter
+from tensorboard.compat.proto.event_pb2 import Event, SessionLog
+from torch.utils.tensorboard.summary import custom_scalars, scalar
 
 from tandem.config import Config
 from tandem.layout import RunPaths
+from tandem.monitor.event_file import VERSION, EventFile
+from tandem.monitor.network_interfaces import host_name
 from tandem.monitor.records import Evaluated, Progressed, Record, Started, Surveyed
 from tandem.monitor.views import View
+from tandem.storage import error_in_words
 
 # All that may stand in a part of a tag: a slash would open a group of its own.
 NOT_IN_TAGS = re.compile(r"[^A-Za-z0-9_.-]")
@@ -49,25 +54,62 @@ LAYOUT = {
 
 
 class TensorBoardView(View):
-    """Writes the scalars of a run; values of steps that are taken again after a resume replace the old ones."""
+    """Writes the scalars of a run; values of steps that are taken again after a resume replace the old ones.
+
+    What the disk does not take is missing in the curves: that is said once, and a new file begun when there is room.
+    """
 
     def __init__(self, run: RunPaths, _config: Config) -> None:
         self._directory = run.tensorboard
-        self._writer: SummaryWriter | None = None
+        self._file: EventFile | None = None
+        self._first: list[Event] = []
+        """What a file begins with that is not there yet."""
+        self._lost = 0
+        self._trouble = ""
 
     def show(self, record: Record) -> None:
         if isinstance(record, Started):
-            self._writer = SummaryWriter(self._directory, purge_step=record.step + 1)
-            self._writer.add_custom_scalars(LAYOUT)
+            self._first = [*_purged(record.step + 1), Event(summary=custom_scalars(LAYOUT))]
+        elif not self._first and self._file is None and not self._lost:
+            return
         scalars = scalars_of(record)
-        if scalars and self._writer is not None:
-            for tag, value in scalars.items():
-                self._writer.add_scalar(tag, value, record.step)
-            self._writer.flush()
+        if scalars or self._first:
+            self._write([Event(step=record.step, summary=scalar(tag, value)) for tag, value in scalars.items()])
+
+    def pop_trouble(self) -> str:
+        trouble, self._trouble = self._trouble, ""
+        return trouble
 
     def close(self) -> None:
-        if self._writer is not None:
-            self._writer.close()
+        if self._file is not None:
+            with suppress(OSError):
+                self._file.close()
+            self._file = None
+
+    def _write(self, events: list[Event]) -> None:
+        try:
+            self._file = self._file or EventFile(self._directory)
+            self._file.append([*self._first, *events])
+        except OSError as error:
+            if not self._lost:
+                self._trouble = (
+                    f"{host_name()}: TensorBoard's curves cannot be written ({error_in_words(error)}); training goes "
+                    "on, and points are missing until there is room again"
+                )
+            self._lost += len(events)
+            # A record that was cut off makes the rest of a file unreadable.
+            self.close()
+            return
+        self._first = []
+        if self._lost:
+            self._trouble = f"{self._directory}: TensorBoard's curves go on; {self._lost:,} points are missing"
+            self._lost = 0
+
+
+def _purged(step: int) -> list[Event]:
+    """What makes readers forget the values of this step and all after it."""
+    started = Event(step=step, session_log=SessionLog(status=SessionLog.START))
+    return [Event(step=step, file_version=VERSION), started]
 
 
 def scalars_of(record: Record) -> dict[str, float]:

@@ -7,8 +7,10 @@ from typing import TypeAlias
 
 from tandem.config import Config
 from tandem.layout import RunPaths
+from tandem.monitor.network_interfaces import host_name
 from tandem.monitor.records import Record
 from tandem.registry import VIEWS
+from tandem.storage import error_in_words
 
 
 class View:
@@ -22,6 +24,10 @@ class View:
 
     def working(self, stage: str, done: int, total: int) -> None:
         """Show how far a long stage is; of interest only while it lasts."""
+
+    def pop_trouble(self) -> str:
+        """What the user should know of a view that cannot show everything and goes on; each time once."""
+        return ""
 
     def close(self) -> None:
         """Finish; nothing is shown afterwards."""
@@ -45,5 +51,9 @@ def open_views(run: RunPaths, config: Config) -> tuple[list[View], list[str]]:
 
 def switched_off(name: str, error: Exception) -> str:
     """The line that tells of a view that raised: hours of training matter more than one way to look at them."""
-    why = " ".join(f"{type(error).__name__}: {error}".split())
+    # The system's own numbers for what went wrong help nobody.
+    text = (
+        f"{host_name()}: {error_in_words(error)}" if isinstance(error, OSError) else f"{type(error).__name__}: {error}"
+    )
+    why = " ".join(text.split())
     return f"the view {name} failed ({why}) and is switched off; the training goes on without it"

@@ -22,6 +22,7 @@ from tandem.monitor.records import Ended
 from tandem.monitor.views import View, open_views
 from tandem.registry import MODELS
 from tandem.training.batches import Batches, check_everyone_has_work
+from tandem.training.checkpoints.mirror import check_mirror, mirror_has_run, restore_run
 from tandem.training.run_directory import create_or_check, locked, save_settings
 from tandem.training.startup.auto_settings import check_memory, resolve_auto_settings
 from tandem.training.step import NonFiniteGradientError
@@ -45,7 +46,7 @@ def loop(trainer: Trainer) -> Ended:
             trainer.evaluate()
         reason = trainer.reason_to_stop()
         if reason is not None or trainer.due(config.checkpoint.every_steps):
-            trainer.save()
+            trainer.save(last=reason is not None)
     return trainer.end(reason)
 
 
@@ -92,6 +93,8 @@ def train(
         stack.enter_context(_failures_recorded(trainer))
         stack.enter_context(explain_out_of_memory(SMALLER_RUN))
         stack.enter_context(trainer.host_monitor.sampling())
+        # However the training ends, what it has begun to write becomes whole.
+        stack.callback(trainer.saves.finish)
         return loop(trainer)
 
 
@@ -123,8 +126,15 @@ def _claim_run(
     """Lock the run's directory, and create it or list its changed settings: the first process while the others wait."""
 
     def lock_and_check() -> list[str]:
-        stack.enter_context(locked(directory))
-        return create_or_check(directory, config, corpus, change)
+        mirror = config.checkpoint.mirror
+        restorable = not RunPaths(directory).run_file.is_file() and mirror_has_run(mirror)
+        stack.enter_context(locked(directory, restorable=restorable))
+        if mirror is not None and restorable:
+            restore_run(mirror, directory)
+        changed = create_or_check(directory, config, corpus, change)
+        if mirror is not None:
+            check_mirror(mirror, directory)
+        return changed
 
     return world.together(lock_and_check if world.is_leader else list)
 

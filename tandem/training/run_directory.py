@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import secrets
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,19 @@ from tandem.config import Config, differences, dump
 from tandem.corpus.prepared import PreparedCorpus
 from tandem.corpus.tokenizer import Tokenizer
 from tandem.errors import TandemError
-from tandem.layout import CONFIG_FILE, EXPORT_FILE, LOCK_FILE, RUN_FILE, TOKENIZER_FILE, RunPaths
+from tandem.layout import (
+    CONFIG_FILE,
+    EXPORT_FILE,
+    HOSTS_DIRECTORY,
+    LEASE_FILE,
+    LOCK_FILE,
+    RUN_FILE,
+    TOKENIZER_FILE,
+    RunPaths,
+)
 from tandem.schedules.schedule import schedule_of
-from tandem.storage import take_lock, write_json, write_whole
+from tandem.storage import try_lock, write_json, write_whole
+from tandem.training.run_lease import leased
 
 # Settings that a continued run may change freely: they do not change its steps (except that with local steps the last
 # step of a run ends a round). The corpus itself is compared by digest.
@@ -100,7 +111,13 @@ def create_or_check(directory: Path, config: Config, corpus: PreparedCorpus, cha
     write_whole(directory / TOKENIZER_FILE, (corpus.directory / TOKENIZER_FILE).read_bytes())
     save_settings(directory, config)
     languages = [corpus.facts.source_language, corpus.facts.target_language]
-    facts = {"corpus": str(corpus.directory.resolve()), "corpus_digest": corpus.digest, "languages": languages}
+    facts = {
+        "corpus": str(corpus.directory.resolve()),
+        "corpus_digest": corpus.digest,
+        "languages": languages,
+        # By which a mirror is known to hold this run and no other.
+        "id": secrets.token_hex(8),
+    }
     # Written last: a directory with this file has all the others.
     write_json(directory / RUN_FILE, facts)
     return []
@@ -135,9 +152,12 @@ def _check_continuation(run: Run, config: Config, corpus: PreparedCorpus, change
 
 
 @contextmanager
-def locked(directory: Path) -> Iterator[None]:
-    """Lock the run for this process; a second training on it is refused, a killed one leaves no lock."""
-    _refuse_foreign(directory)
+def locked(directory: Path, *, restorable: bool = False) -> Iterator[None]:
+    """Lock the run for this process; a second training on it is refused, a killed one leaves no lock.
+
+    `restorable` allows a directory with parts of a run, the rest of which comes from a mirror.
+    """
+    _refuse_foreign(directory, restorable)
     try:
         directory.mkdir(parents=True, exist_ok=True)
         file = (directory / LOCK_FILE).open("ab")
@@ -146,15 +166,30 @@ def locked(directory: Path) -> Iterator[None]:
             f"{directory}: cannot be a run's directory ({error.strerror}); choose another --run"
         ) from error
     with file:
-        if not take_lock(file):
+        taken = try_lock(file)
+        if taken is False:
             raise TandemError(f"{directory}: another process is training here; wait for it or stop it")
-        yield
+        # Some network file systems know no locks.
+        with nullcontext() if taken else leased(directory / LEASE_FILE):
+            yield
 
 
-def _refuse_foreign(directory: Path) -> None:
+def _refuse_foreign(directory: Path, restorable: bool) -> None:
     """Refuse a directory that holds anything but a run, or what a start killed half-way left of one."""
-    ours = {LOCK_FILE, TOKENIZER_FILE, CONFIG_FILE}
+    paths = RunPaths(directory)
+    ours = {LOCK_FILE, LEASE_FILE, TOKENIZER_FILE, CONFIG_FILE}
     if not directory.is_dir() or (directory / RUN_FILE).is_file():
         return
-    if any(path.name not in ours and not path.name.endswith(".writing") for path in directory.iterdir()):
+    found = {path.name for path in directory.iterdir() if not path.name.endswith(".writing")} - ours
+    of_other_hosts = {paths.journals.name, HOSTS_DIRECTORY}
+    if restorable:
+        found -= {path.name for path in (paths.checkpoints, paths.best, paths.choices_file, paths.exchange_file)}
+        found -= {*of_other_hosts, paths.tensorboard.name}
+    if found and found <= of_other_hosts:
+        raise TandemError(
+            f"{directory}: holds what a host keeps that is not the first of a run ({', '.join(sorted(found))}); the "
+            f"run itself was on the first host: copy its {RUN_FILE}, {CONFIG_FILE}, {TOKENIZER_FILE} and checkpoints "
+            "here, name its checkpoint.mirror, or choose another --run"
+        )
+    if found:
         raise TandemError(f"{directory}: exists and is not a run; choose another --run")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -10,9 +11,12 @@ from typing import Any
 import pytest
 
 from tandem.monitor.journal import Journal, Recorder
+from tandem.monitor.journal_reader import read_record
+from tandem.monitor.network_interfaces import host_name
 from tandem.monitor.records import Ended, Evaluated, Noticed, Progressed, Record, Sample, Saved, Started
 from tandem.monitor.views import View
 from testbed.journals import read_journal
+from tests.disks import small_disk
 from tests.monitor.example_records import example
 
 
@@ -214,11 +218,55 @@ def test_a_view_that_raises_is_switched_off_and_named_once(tmp_path: Path, occas
     assert ("console", "closed") in seen
 
 
-def test_a_journal_that_cannot_be_written_is_not_passed_over(tmp_path: Path) -> None:
-    journal = Journal(tmp_path, 0)
-    journal.close()
-    with pytest.raises(ValueError, match="closed file"):
-        Recorder(journal).record(Noticed(step=1, message="m"))
+def fill(disk: Path) -> Path:
+    """Leave no byte on a small disk; the file that takes the room."""
+    filler = disk / "filler"
+    with suppress(OSError), filler.open("wb", buffering=0) as file:
+        while file.write(bytes(4096)):
+            pass
+    return filler
+
+
+def test_a_full_disk_costs_records_which_are_counted(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "disk", "64k") as disk:
+        seen: list[tuple[str, Any]] = []
+        recorder = Recorder(Journal(disk, 3), [Witness("console", seen)])
+        recorder.record(Noticed(step=1, message="before"))
+        filler = fill(disk)
+        # More than there is room for in what is left of the file's last block.
+        for step in range(2, 12):
+            recorder.record(Noticed(step=step, message="m" * 1000))
+        filler.unlink()
+        recorder.record(Noticed(step=12, message="after"))
+        recorder.close()
+        lines = (disk / "rank-3.jsonl").read_bytes().splitlines()
+        records = [json.loads(line) for line in lines if read_record(line) is not None]
+    kept = sum(record["message"] == "m" * 1000 for record in records)
+    assert records[0]["message"] == "before"
+    assert [record["message"] for record in records[-2:]] == [
+        f"rank 3 on {host_name()}: {disk}/rank-3.jsonl: {10 - kept} records could not be written (the disk is full) "
+        "and are lost",
+        "after",
+    ]
+    # On the console all records are shown, and the trouble once, and once when it is over.
+    shown = [what.message for _, what in seen if isinstance(what, Noticed)]
+    said = [message for message in shown if "rank-3.jsonl" in message]
+    assert len(shown) == 12 + len(said)
+    assert len(said) == 2
+    assert said[0].startswith(f"rank 3 on {host_name()}: {disk}/rank-3.jsonl: cannot be written (the disk is full); ")
+    assert said[1] == records[-2]["message"]
+
+
+def test_where_nobody_sees_it_the_trouble_waits_to_be_told_elsewhere(tmp_path: Path) -> None:
+    (tmp_path / "journal").touch()  # which cannot be a directory
+    recorder = Recorder(Journal(tmp_path / "journal", 1))
+    for step in (1, 2):
+        recorder.record(Noticed(step=step, message="m"))
+    assert recorder.has_troubles
+    (said,) = recorder.pop_troubles()
+    assert said.startswith(f"rank 1 on {host_name()}: {tmp_path}/journal/rank-1.jsonl: cannot be written (")
+    assert not recorder.has_troubles
+    recorder.close()
 
 
 def test_how_far_a_stage_is_does_not_go_into_the_journal(tmp_path: Path) -> None:

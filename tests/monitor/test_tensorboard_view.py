@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.plugins.custom_scalar import layout_pb2, metadata
-from tensorboard.summary.writer import event_file_writer
 
 from tandem.config import Config
 from tandem.layout import RunPaths
@@ -24,6 +24,7 @@ from tandem.monitor.records import (
     Surveyed,
 )
 from tandem.monitor.tensorboard_view import TensorBoardView, tag_names
+from tests.disks import small_disk
 from tests.monitor.example_records import example
 
 
@@ -49,12 +50,6 @@ def summary(host: str, gpus: int = 0, link: int | None = None) -> HostSummary:
     cards = {"gpu_utilisation": 1.0, "gpu_memory": 0.75, "gpu_power": 0.5} if gpus else {}
     traffic = {"sent_mbit_per_second": 750.0, "received_mbit_per_second": 500.0, "link_mbit_per_second": link}
     return example(HostSummary, host=host, memory=0.25, gpu_count=gpus, **traffic, **cards)
-
-
-@pytest.fixture(autouse=True)
-def _files_numbered_from_zero(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As in a training, which has a process to itself: TensorBoard reads its files by name, and 10 before 9."""
-    monkeypatch.setattr(event_file_writer, "_global_uid", event_file_writer.AtomicCounter(0))
 
 
 def session(directory: Path, *records: Record) -> None:
@@ -206,3 +201,30 @@ def test_a_continued_run_keeps_its_layout(tmp_path: Path) -> None:
     session(tmp_path, example(Started, step=0), progressed(10, 5.0))
     session(tmp_path, example(Started, step=10), progressed(20, 5.0))
     assert list(layout(tmp_path)) == ["evaluation", "training", "time", "hosts"]
+
+
+def test_a_full_disk_costs_points_and_no_more(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "disk", "64k") as disk:
+        view = TensorBoardView(RunPaths(disk), Config())
+        view.show(example(Started, step=0))
+        view.show(progressed(10, 4.0))
+        filler = disk / "filler"
+        with suppress(OSError), filler.open("wb") as file:
+            while True:
+                file.write(bytes(4096))
+        troubles = []
+        for step in range(20, 2000, 10):
+            view.show(progressed(step, 3.0))
+            troubles.append(view.pop_trouble())
+        said = [trouble for trouble in troubles if trouble]
+        assert len(said) == 1
+        assert f"{disk}/tensorboard/events.out.tfevents" in said[0]
+        assert "the disk is full" in said[0]
+        filler.unlink()
+        view.show(progressed(2000, 2.0))
+        assert "points are missing" in view.pop_trouble()
+        view.close()
+        losses = read(disk)["train_loss"]
+    assert losses[0] == (10, 4.0)
+    assert losses[-1] == (2000, 2.0)
+    assert len(losses) < 200
