@@ -24,6 +24,7 @@ from tandem.errors import TandemError
 from tandem.layout import MODEL_FILE, STATE_FILE, checkpoint_directories, checkpoint_step
 from tandem.storage import fsync_path, fsync_tree, sha256_of
 from tandem.training.train_state import TrainState
+from tandem.untrusted_folder import foreign_entry, foreign_name
 
 FORMAT = 1
 # Directories with this prefix are being written or removed; no reader looks at them.
@@ -106,12 +107,16 @@ def write(directory: Path, files: Mapping[str, Mapping[str, Tensor]], facts: Map
 def read(directory: Path) -> Checkpoint:
     """Open a checkpoint and check every file against its digest."""
     try:
+        if foreign := foreign_entry(directory):
+            raise DamagedCheckpointError(f"{directory}: not read: {foreign}")
         state = json.loads((directory / STATE_FILE).read_text())
         if state["format"] != FORMAT:
             raise TandemError(
                 f"{directory}: format {state['format']} is not the one this version reads ({FORMAT}); "
                 f"use tandem {state['versions']['tandem']}"
             )
+        if foreign := foreign_name(state["files"]):
+            raise DamagedCheckpointError(f"{directory}: not read: {foreign}")
         for name, facts in state["files"].items():
             if sha256_of(directory / name) != facts["sha256"]:
                 raise DamagedCheckpointError(f"{directory / name}: damaged, its contents are not what was saved")
