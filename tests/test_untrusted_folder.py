@@ -145,6 +145,6 @@ def test_a_runs_languages_cannot_name_places(trained: Path, tmp_path: Path) -> N
     shutil.copytree(trained, run)
     facts = json.loads((run / RUN_FILE).read_text())
     (run / RUN_FILE).write_text(json.dumps({**facts, "languages": ["../../../planted", "de"]}))
-    with pytest.raises(TandemError, match="languages become file names in an export, but it lists '../../../planted'"):
+    with pytest.raises(TandemError, match="languages become file names in an export, but it lists"):
         export(run, tmp_path / "out", to="argos")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["run"]
