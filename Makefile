@@ -66,6 +66,7 @@ quick: $(DEVELOPING)
 
 # One at a time: some of them watch what the whole machine does.
 test-long: $(DEVELOPING)
+	@$(BIN)/python -m testbed.peer_environments skypilot kubeflow
 	$(BIN)/pytest -m long --timeout 7200
 
 lint: $(DEVELOPING)
