@@ -21,7 +21,7 @@ from testbed.network_rig import Rig, RigError
 
 PROGRAMS = ("slurmctld", "slurmd", "srun", "sbatch", "scontrol", "munged")
 # Of one call, or of a state that is waited for, on a busy machine.
-PATIENCE_SECONDS = 300
+PATIENCE_SECONDS = 600
 CONFIGURATION = """\
 ClusterName=tandem
 SlurmctldHost={controller}
