@@ -18,7 +18,12 @@ from mkdocs.structure.pages import Page
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "tandem"
 # Pages of the site that lie above docs/ in the checkout.
-ROOT_PAGES = {"README.md": "index.md", "CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
+ROOT_PAGES = {
+    "README.md": "index.md",
+    "CONTRIBUTING.md": "contributing.md",
+    "CHANGELOG.md": "changelog.md",
+    "SECURITY.md": "security.md",
+}
 # Warnings of MkDocs' own loggers fail a strict build.
 LOG = logging.getLogger("mkdocs.site_pages")
 LINK = re.compile(r"\[([^\]]*)\]\(([^)#\s]+)(#[^)\s]*)?\)")

@@ -1,4 +1,4 @@
-"""Virtual environments with the programs that Tandem exports for, each in its own, outside of the repository.
+"""Virtual environments with programs that read what Tandem writes, each in its own, outside of the repository.
 
     python -m testbed.peer_environments            make all that tests need and are not there yet
     python -m testbed.peer_environments argos      make one
@@ -86,6 +86,9 @@ ENVIRONMENTS = {
             ("eole==0.6.4",),
             for_tests=False,
         ),
+        # These read the files of deploy/. SkyPilot alone is half a GB: `make test-long` asks for both.
+        PeerEnvironment("skypilot", ("skypilot==0.14.1",), for_tests=False),
+        PeerEnvironment("kubeflow", ("kubeflow-trainer-api==2.3.0", "PyYAML==6.0.3"), for_tests=False),
     )
 }
 

@@ -45,7 +45,7 @@ def shown_after(prompt: str) -> list[str]:
 @pytest.mark.slow
 def test_the_readmes_commands_work_in_order_and_print_what_it_shows(tmp_path: Path) -> None:
     # A newcomer's checkout after the first `make`: the Makefile with everything installed.
-    for name in ("Makefile", "pyproject.toml", "tandem"):
+    for name in ("Makefile", "pyproject.toml", "requirements.lock", "tandem"):
         (tmp_path / name).symlink_to(ROOT / name)
     (tmp_path / ".venv").symlink_to(sys.prefix)
     if not (tmp_path / ".venv/.installed").exists():

@@ -33,6 +33,9 @@ def main() -> None:
     """Run the command line; a fault of the user's becomes one message and exit code 2."""
     # PyTorch's network layer warns at length of what Tandem says in a line, or what is no fault at all.
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+    # The cores that Slurm gave this process, which not every cluster binds it to; OpenMP reads it at torch's import.
+    if cores := os.environ.get("SLURM_CPUS_PER_TASK"):
+        os.environ.setdefault("OMP_NUM_THREADS", cores)
     try:
         # A parser of its own would let every process print what is wrong with the command line.
         sys.exit(command_group()(standalone_mode=_rank().size == 1))

@@ -17,6 +17,7 @@ from tandem.corpus.tokenizer import Tokenizer
 from tandem.errors import TandemError
 from tandem.layout import CORPUS_FILE, CORPUS_REMEDY, TOKENIZER_FILE
 from tandem.storage import sha256_of
+from tandem.untrusted_folder import foreign_entry, foreign_name
 
 if TYPE_CHECKING:
     from tandem.corpus.prepare.dropped_examples import DroppedExample
@@ -141,7 +142,11 @@ class PreparedCorpus:
     @classmethod
     def open(cls, directory: Path) -> PreparedCorpus:
         """Open a corpus after comparing the size of every file with corpus.json."""
+        if foreign := foreign_entry(directory):
+            raise TandemError(f"{directory}: not read: {foreign}")
         facts = read_facts(directory)
+        if foreign := foreign_name(facts.files):
+            raise TandemError(f"{directory / CORPUS_FILE}: not read: {foreign}; {CORPUS_REMEDY}")
         for name, expected in facts.files.items():
             path = directory / name
             if not path.is_file():

@@ -18,13 +18,14 @@ from tandem.exporting.export_format import ExportFormat, Quantization, TrainedMo
 from tandem.exporting.model_card import CardFacts, model_card
 from tandem.exporting.self_check import ExportCheck, check_export, refuse_if_different
 from tandem.exporting.whole_export import check_place, explained_writing, put_in_place, staged
-from tandem.layout import MODEL_CARD, TOKENIZER_FILE
+from tandem.layout import MODEL_CARD, RUN_FILE, TOKENIZER_FILE
 from tandem.registry import EXPORTS
 from tandem.storage import write_whole
 from tandem.training.checkpoints.checkpoint import Checkpoint
 from tandem.training.checkpoints.restore import choose_checkpoint, load_model
 from tandem.training.run_directory import Run
 from tandem.translation.ctranslate2_weights import as_transformer
+from tandem.untrusted_folder import foreign_name
 
 
 @dataclass(frozen=True)
@@ -139,6 +140,8 @@ def _quantization(form: ExportFormat, to: str, asked: str | None) -> Quantizatio
 
 def trained_model(run: Run, checkpoint: Checkpoint) -> TrainedModel:
     """A checkpoint of a run, loaded to be written; the error for one that is no Transformer says so."""
+    if foreign := foreign_name(run.languages()):
+        raise TandemError(f"{run.directory / RUN_FILE}: languages become file names in an export, but {foreign}")
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     return TrainedModel(
         model=as_transformer(load_model(run, checkpoint, device)),

@@ -16,6 +16,7 @@ from tandem.config import SearchConfig, Section
 from tandem.errors import TandemError
 from tandem.layout import EXPORT_FILE
 from tandem.storage import sha256_of, write_json
+from tandem.untrusted_folder import foreign_entry, foreign_name
 
 FORMAT = 1
 
@@ -64,6 +65,8 @@ def described_file(path: Path) -> ExportedFile:
 def read_export(folder: Path) -> ExportFacts:
     """The facts of an export whose files are all there and undamaged."""
     remedy = "export the run again"
+    if foreign := foreign_entry(folder):
+        raise TandemError(f"{folder}: not read: {foreign}")
     try:
         content = json.loads((folder / EXPORT_FILE).read_text(encoding="utf-8"))
         if isinstance(content, dict) and content.get("format", FORMAT) != FORMAT:
@@ -71,6 +74,8 @@ def read_export(folder: Path) -> ExportFacts:
         facts = ExportFacts.model_validate(content)
     except (ValidationError, ValueError) as error:
         raise TandemError(f"{folder / EXPORT_FILE}: damaged; {remedy}") from error
+    if foreign := foreign_name(facts.files):
+        raise TandemError(f"{folder / EXPORT_FILE}: not read: {foreign}; {remedy}")
     for name, expected in facts.files.items():
         path = folder / name
         if not path.is_file():

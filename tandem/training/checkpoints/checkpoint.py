@@ -26,6 +26,7 @@ from tandem.errors import TandemError
 from tandem.layout import MODEL_FILE, STATE_FILE, SUMS_FILE, checkpoint_directories, checkpoint_step
 from tandem.storage import error_in_words, fsync_path, fsync_tree, sha256_of
 from tandem.training.train_state import TrainState
+from tandem.untrusted_folder import foreign_entry, foreign_name
 
 FORMAT = 2
 # Format 1 had no file of digests: its state.json is taken as it is.
@@ -130,6 +131,8 @@ def _sums(digests: Mapping[str, str]) -> bytes:
 def read(directory: Path) -> Checkpoint:
     """Open a checkpoint and check every file against its digest."""
     try:
+        if foreign := foreign_entry(directory):
+            raise DamagedCheckpointError(f"{directory}: not read: {foreign}")
         state_text = (directory / STATE_FILE).read_bytes()
         sums = (directory / SUMS_FILE).read_bytes() if (directory / SUMS_FILE).exists() else None
         # Before a word of it is believed: a flipped bit may have made another step, or another format, of it.
@@ -152,10 +155,10 @@ def read(directory: Path) -> Checkpoint:
 
 def _check_files(directory: Path, state: Mapping[str, Any], sums: bytes | None) -> None:
     """Compare every file with the digests that were taken when it was written."""
+    if foreign := foreign_name(state["files"]):
+        raise DamagedCheckpointError(f"{directory}: not read: {foreign}")
     found = {}
     for name, facts in state["files"].items():
-        if Path(name).name != name:
-            raise DamagedCheckpointError(f"{directory / STATE_FILE}: damaged, it names {name!r} as one of its files")
         found[name] = sha256_of(directory / name)
         if found[name] != facts["sha256"]:
             raise DamagedCheckpointError(f"{directory / name}: damaged, its contents are not what was saved")
