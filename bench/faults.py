@@ -95,8 +95,8 @@ def summary(ends: Sequence[TrialEnd], seconds: float) -> str:
     repeated = [steps for end in ends for steps in end.steps_repeated]
     more = sum(steps > SAVE_EVERY for steps in repeated)
     return (
-        f"{len(struck)} kills ({everybody} of all processes, {len(struck) - everybody} of one) in {len(ends)} trainings: "
-        f"{sum(not end.wrong for end in ends)} bit-identical endings.\n"
+        f"{len(struck)} kills ({everybody} of all processes, {len(struck) - everybody} of one) in {len(ends)} "
+        f"trainings: {sum(not end.wrong for end in ends)} bit-identical endings.\n"
         f"Steps repeated: more than the checkpoint interval ({SAVE_EVERY}) after {more} of {len(repeated)} kills.\n"
         f"Survivors that had to be killed: {sum(each.hung for each in struck)}. {seconds / 60:.1f} minutes."
     )

@@ -45,9 +45,10 @@ class Kill:
 
 @dataclass(frozen=True)
 class Site:
-    """Where a training runs: a directory for each rank's run (the same for all, or a disk for each), and its command."""
+    """Where a training runs, and with which settings."""
 
     runs: Sequence[Path]
+    """The run's directory as each rank has it: the same for all, or one for each on a disk of its own."""
     corpus: Path
     settings: Sequence[str]
     scratch: Path

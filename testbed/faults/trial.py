@@ -1,4 +1,4 @@
-"""Trials of the promise that stopping changes nothing: a training is killed several times and must end as if it was not.
+"""Trials of the promise that stopping changes nothing: a training is killed several times, and ends as if it was not.
 
 Every instant follows from the seed, the strategy and the number of the trial, so that any trial can be repeated;
 where it falls inside of a kernel or a message still depends on the machine.
@@ -31,11 +31,12 @@ SETTINGS = (
     "model.d_model=32",
     "model.heads=2",
     "model.d_ff=64",
+    "model.max_length=32",
     "model.dropout=0.1",
     "model.attention_dropout=0.1",
     "model.activation_dropout=0.1",
     "batch.tokens=256",
-    "batch.micro_batches=4",
+    "batch.micro_batches=2",
     f"train.max_steps={LAST_STEP}",
     "train.precision=bfloat16",
     "train.log_every=2",
@@ -87,7 +88,7 @@ def make_corpus(directory: Path) -> Path:
     text.mkdir(parents=True, exist_ok=True)
     write_demo_text(text, pairs=400)
     for path in [*text.glob("dev.*"), *text.glob("test.*")]:
-        path.write_text("".join(path.read_text(encoding="utf-8").splitlines(keepends=True)[:20]), encoding="utf-8")
+        path.write_text("".join(path.read_text(encoding="utf-8").splitlines(keepends=True)[:10]), encoding="utf-8")
     train, dev, test = ((text / f"{split}.en", text / f"{split}.de") for split in ("train", "dev", "test"))
     prepare(CorpusTexts([train], dev, test), corpus, CorpusConfig(vocab_size=600))
     return corpus
@@ -106,7 +107,7 @@ class Trials:
         """How often and how long each process is in which place if nobody disturbs it."""
 
     def run(self, number: int, kills: int, aims: Sequence[str] | None = None) -> TrialEnd:
-        """Train with up to so many kills on the way, at places of the seed's choice or at the given ones, and compare."""
+        """Train with up to so many kills on the way, in places that the seed chooses or in the given ones; compare."""
         random = Random(f"{self._seed} {self._strategy} {number}")
         site = self._site(f"trial-{number}", own_disks=bool(number % 2))
         ended = TrialEnd(self._strategy, number)
@@ -144,18 +145,20 @@ class Trials:
         usual = self._usual[victim]
         if aim == ANYWHERE:
             seconds = sum(usual.seconds(place) * usual.finished(place) for place in (JOINING, STEP, EVALUATION, WRITE))
-            return Kill(victim, everybody, None, delay=2 * part * seconds)
+            return Kill(victim, everybody, None, delay=part * seconds)
         if aim == START_UP:
             operation = 1 + int(part * (usual.operations(START_UP) - 1))
             return Kill(victim, everybody, Trap(START_UP, operation=operation), fresh=True)
-        if aim in (WRITE, PRUNE):
-            # Only the first process writes checkpoints, whatever the strategy.
+        if not usual.finished(aim):
+            # Only the first process writes checkpoints; the others do where a strategy keeps state for each host.
             victim, usual = 0, self._usual[0]
         visits = max(usual.finished(aim) * (LAST_STEP - begun) // LAST_STEP, 1)
         visit = random.randint(1, visits)
         if aim == PRUNE or (aim == WRITE and random.random() < 0.5):
             return Kill(victim, everybody, Trap(aim, visit, operation=int(part * (usual.operations(aim) + 1))))
-        return Kill(victim, everybody, Trap(aim, visit), delay=part * usual.seconds(aim))
+        # The one that comes last to a meeting does not wait there.
+        seconds = min(each.seconds(aim) for each in self._usual) if aim == JOINING else usual.seconds(aim)
+        return Kill(victim, everybody, Trap(aim, visit), delay=part * seconds)
 
 
 def _begun(site: Site) -> int:
@@ -166,7 +169,8 @@ def _begun(site: Site) -> int:
 def _starts(site: Site) -> list[int]:
     """The step that each session has continued after."""
     journal = RunPaths(site.runs[0]).journals / journal_name(0)
-    return [record["step"] for record in read_journal(journal) if record["kind"] == "started"] if journal.exists() else []
+    records = read_journal(journal) if journal.exists() else ()
+    return [record["step"] for record in records if record["kind"] == "started"]
 
 
 def _faults(end: SessionEnd, what: str) -> list[str]:
