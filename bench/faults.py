@@ -24,7 +24,8 @@ os.environ["OMP_NUM_THREADS"] = "1"
 
 from testbed.faults.places import PLACES
 from testbed.faults.rank_process import import_heavy
-from testbed.faults.trial import KILLS_A_TRIAL, SAVE_EVERY, STRATEGIES, TrialEnd, Trials, make_corpus
+from testbed.faults.trial import KILLS_A_TRIAL, SAVE_EVERY, STRATEGIES, TrialEnd, Trials
+from testbed.tiny_training import make_corpus
 
 
 def main() -> None:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from tandem.config import Config, differences, dump
 from tandem.corpus.prepared import PreparedCorpus
@@ -14,7 +12,7 @@ from tandem.corpus.tokenizer import Tokenizer
 from tandem.errors import TandemError
 from tandem.layout import CONFIG_FILE, EXPORT_FILE, LOCK_FILE, RUN_FILE, TOKENIZER_FILE, RunPaths
 from tandem.schedules.schedule import schedule_of
-from tandem.storage import take_lock, write_json, write_whole
+from tandem.storage import read_json, take_lock, write_json, write_whole
 
 # Settings that a continued run may change freely: they do not change its steps (except that with local steps the last
 # step of a run ends a round). The corpus itself is compared by digest.
@@ -51,7 +49,7 @@ class Run(RunPaths):
                     f"{override}: a trained run takes only {', '.join(FREE_IN_USE)} settings; leave it out"
                 )
         try:
-            facts: dict[str, Any] = json.loads(paths.run_file.read_text(encoding="utf-8"))
+            facts = read_json(paths.run_file)
             corpus, digest = Path(facts["corpus"]), str(facts["corpus_digest"])
         except (ValueError, KeyError, TypeError) as error:
             raise TandemError(f"{paths.run_file}: damaged ({error}); start a new run with another --run") from error

@@ -12,35 +12,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 
-from tandem.config import CorpusConfig
-from tandem.corpus.prepare.pipeline import prepare
-from tandem.corpus.text_files import CorpusTexts
-from tandem.demo import write_demo_text
 from tandem.layout import RunPaths, checkpoint_directories, journal_name
 from testbed.faults.comparison import differences
 from testbed.faults.places import EVALUATION, JOINING, PRUNE, START_UP, STEP, WRITE, Trap
 from testbed.faults.session import Kill, SessionEnd, Site, run_session
 from testbed.journals import read_journal
+from testbed.tiny_training import TINY_MODEL
 
 HOSTS = 2
 LAST_STEP, SAVE_EVERY, EVALUATE_EVERY = 12, 4, 3
-# Small enough for a session of about a second, and with dropout.
 SETTINGS = (
-    "model.encoder_layers=1",
-    "model.decoder_layers=1",
-    "model.d_model=32",
-    "model.heads=2",
-    "model.d_ff=64",
-    "model.max_length=32",
-    "model.dropout=0.1",
-    "model.attention_dropout=0.1",
-    "model.activation_dropout=0.1",
-    "batch.tokens=256",
-    "batch.micro_batches=2",
+    *TINY_MODEL,
     f"train.max_steps={LAST_STEP}",
-    "train.precision=bfloat16",
     "train.log_every=2",
-    "search.beam=2",
     f"evaluation.every_steps={EVALUATE_EVERY}",
     f"checkpoint.every_steps={SAVE_EVERY}",
     "checkpoint.keep_last=1",
@@ -78,20 +62,6 @@ class TrialEnd:
     """Steps that were taken again after each kill that hit a session which had begun to train."""
     wrong: list[str] = field(default_factory=list)
     """What differs from the training left alone, or failed; nothing if all is well."""
-
-
-def make_corpus(directory: Path) -> Path:
-    """A prepared corpus of a few demo sentences; the directory it is in."""
-    text, corpus = directory / "text", directory / "corpus"
-    if corpus.is_dir():
-        return corpus
-    text.mkdir(parents=True, exist_ok=True)
-    write_demo_text(text, pairs=400)
-    for path in [*text.glob("dev.*"), *text.glob("test.*")]:
-        path.write_text("".join(path.read_text(encoding="utf-8").splitlines(keepends=True)[:10]), encoding="utf-8")
-    train, dev, test = ((text / f"{split}.en", text / f"{split}.de") for split in ("train", "dev", "test"))
-    prepare(CorpusTexts([train], dev, test), corpus, CorpusConfig(vocab_size=600))
-    return corpus
 
 
 class Trials:
