@@ -44,6 +44,8 @@ LOCK_FILE = ".lock"
 MODEL_FILE = "model.safetensors"
 OPTIMIZER_FILE = "optimizer.safetensors"
 STATE_FILE = "state.json"
+# In the form that `sha256sum -c` reads.
+SUMS_FILE = "SHA256SUMS"
 EXCHANGE_FILE = "exchange.safetensors"
 
 EXPORT_FILE = "tandem.json"

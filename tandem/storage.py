@@ -7,9 +7,10 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, BinaryIO
 
@@ -17,6 +18,7 @@ from tandem.errors import TandemError
 
 # Seconds until one who waits for another process looks again; locks on shared disks cannot wake anybody.
 _LOOK_AGAIN = 0.2
+_ERROR_NUMBER = re.compile(r"\(os error (\d+)\)")
 
 
 @contextmanager
@@ -30,8 +32,12 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
             file.flush()
             os.fsync(file.fileno())
         partial.rename(path)
-    except BaseException:
-        partial.unlink(missing_ok=True)
+    except BaseException as error:
+        with suppress(OSError):
+            partial.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.filename is None:
+            # A write that fails does not say which file it was.
+            error.filename = str(path)
         raise
 
 
@@ -77,18 +83,23 @@ def sha256_of(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def take_lock(file: int | IO[bytes]) -> bool:
-    """Lock an open file unless another process has; the system unlocks it when the process ends, however it ends.
+def try_lock(file: int | IO[bytes]) -> bool | None:
+    """Lock an open file unless another process has; None where the file system knows no locks.
 
-    Some network file systems know no locks: better unlocked than not at all.
+    The system unlocks it when the process ends, however it ends.
     """
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     except OSError:
-        pass
+        return None
     return True
+
+
+def take_lock(file: int | IO[bytes]) -> bool:
+    """Lock an open file unless another process has; where there are no locks, better unlocked than not at all."""
+    return try_lock(file) is not False
 
 
 @contextmanager
@@ -108,6 +119,20 @@ def waiting_lock(
         if waited:
             waiting(True)
         yield
+
+
+def error_in_words(error: BaseException) -> str:
+    """An error as a person would say it, without the number that the system gives it."""
+    if isinstance(error, OSError) and error.strerror:
+        reason = "the disk is full" if is_full(error) else error.strerror
+        return reason if error.filename is None else f"{error.filename}: {reason}"
+    found = _ERROR_NUMBER.search(str(error))
+    # The library that writes weights tells of the system's errors in a text of its own.
+    if found and is_full(OSError(int(found[1]), "")):
+        return "the disk is full"
+    if found:
+        return os.strerror(int(found[1]))
+    return f"{type(error).__name__}: {error}"
 
 
 def is_full(error: BaseException) -> bool:

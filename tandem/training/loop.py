@@ -45,7 +45,7 @@ def loop(trainer: Trainer) -> Ended:
             trainer.evaluate()
         reason = trainer.reason_to_stop()
         if reason is not None or trainer.due(config.checkpoint.every_steps):
-            trainer.save()
+            trainer.save(last=reason is not None)
     return trainer.end(reason)
 
 
@@ -92,6 +92,8 @@ def train(
         stack.enter_context(_failures_recorded(trainer))
         stack.enter_context(explain_out_of_memory(SMALLER_RUN))
         stack.enter_context(trainer.host_monitor.sampling())
+        # However the training ends, what it has begun to write becomes whole.
+        stack.callback(trainer.saves.finish)
         return loop(trainer)
 
 

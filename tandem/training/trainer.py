@@ -19,12 +19,14 @@ from tandem.corpus.prepared import PreparedCorpus
 from tandem.layout import RunPaths
 from tandem.monitor.journal import Recorder
 from tandem.monitor.network_interfaces import TrafficMeter
-from tandem.monitor.records import Ended, Noticed, Planned, Progressed, Saved, Started
+from tandem.monitor.records import Ended, Noticed, Planned, Progressed, Started
 from tandem.monitor.step_clock import StepClock
 from tandem.training.batches import Batches, GlobalBatch
+from tandem.training.checkpoints.background_saves import BackgroundSaves
 from tandem.training.checkpoints.broadcast_state import broadcast_state
 from tandem.training.checkpoints.checkpoint_store import CheckpointStore, WritableCheckpointStore
 from tandem.training.checkpoints.exchange_state import ExchangeState
+from tandem.training.checkpoints.resume import find_checkpoint
 from tandem.training.data_loader import make_loader
 from tandem.training.evaluate import evaluate
 from tandem.training.host_monitor import HostMonitor
@@ -50,8 +52,11 @@ class Trainer:
         self.clock = StepClock(world.device)
         self.batches = Batches.of_run(config, corpus.pairs("train"))
         self.state = TrainState.fresh(config, corpus.tokenizer.vocab_size, world.device)
-        self._resume()
         self.choice = plan_exchange(config, world, self.state, self.batches, RunPaths(directory))
+        self.exchange_state = ExchangeState(
+            directory, world, self.choice.plan, config.exchange, keep_last=config.checkpoint.keep_last
+        )
+        self._resume()
         self.stop_signal: str | None = None
         """The signal by which this process was asked to stop."""
         self.loader = make_loader(self.batches, world)
@@ -65,10 +70,8 @@ class Trainer:
             wish_to_stop=lambda: self.stop_signal is not None,
             notice=self.notice,
         )
-        self.exchange_state = ExchangeState(
-            directory, world, self.choice.plan, config.exchange, keep_last=config.checkpoint.keep_last
-        )
         self._restore_exchange_state()
+        self.saves = BackgroundSaves(world, self.store, self.exchange_state, recorder, self.state.progress.step)
         self.meter = TrafficMeter(None if world.interface is None else world.interface.name)
         self.host_monitor = HostMonitor(world, recorder, lambda: self.state.progress.step)
         self._unlogged: list[StepResult] = []
@@ -76,15 +79,9 @@ class Trainer:
         self._session_start, self._session_first_step = time.perf_counter(), self.state.progress.step
 
     def _resume(self) -> None:
-        """Take up the newest whole checkpoint, if there is one: the first process reads it for all."""
-
-        def read() -> None:
-            checkpoint = self.store.newest_whole(self.notice) if self.world.is_leader else None
-            if checkpoint is not None:
-                checkpoint.restore(self.state)
-                self.store.discard_after(self.state.progress.step)
-
-        self.world.together(read)
+        """Take up the newest checkpoint that all hosts can resume, if any: the first process reads it for all."""
+        checkpoint = find_checkpoint(self.world, self.store, self.exchange_state.can_resume, self.notice)
+        self.world.together(lambda: None if checkpoint is None else checkpoint.restore(self.state))
         broadcast_state(self.world, self.state)
 
     def _restore_exchange_state(self) -> None:
@@ -155,6 +152,7 @@ class Trainer:
     def step(self, batch: GlobalBatch) -> None:
         self._unlogged += self.stepper.step(batch)
         self.recorder.stepped(batch.step)
+        self.saves.tell_failures()
 
     def flush(self) -> None:
         """Wait for the result of every step taken, before the weights or the numbers are used."""
@@ -175,7 +173,7 @@ class Trainer:
         results, self._unlogged = self._unlogged, []
         sums = (sum(result.objective for result in results), sum(result.nll for result in results))
         with self.clock.measure("waiting"):
-            objective, nll, survey = self.world.total(*sums, self.host_monitor.survey_due)
+            objective, nll, survey, writing = self.world.total(*sums, self.host_monitor.survey_due, self.saves.writing)
         seconds, traffic = self.clock.lap(), self.meter.lap()
         training_seconds = sum(seconds.values()) - seconds["evaluation"] - seconds["checkpoint"]
         target_tokens = sum(result.target_tokens for result in results)
@@ -203,6 +201,9 @@ class Trainer:
                 seconds=seconds,
             )
         )
+        if not writing:
+            with self.clock.measure("checkpoint"):
+                self.saves.settle(goes_on=True)
         if survey:
             with self.clock.measure("waiting"):
                 self.host_monitor.survey(step, seconds)
@@ -224,7 +225,7 @@ class Trainer:
         progress.note_bleu(evaluated.bleu)
         self.recorder.record(evaluated)
         with self.clock.measure("checkpoint"):
-            self.world.together(lambda: self.store.save_if_best(self.state, evaluated.bleu))
+            self.saves.save_if_best(self.state, evaluated.bleu)
 
     def reason_to_stop(self) -> str | None:
         """Why training should not go on; every process comes to the same answer."""
@@ -239,16 +240,11 @@ class Trainer:
             self.notice(f"{self.stop_signal}: saving and stopping; once more to stop at once")
         return ASKED_TO_STOP
 
-    def save(self) -> None:
-        """Write a checkpoint."""
+    def save(self, *, last: bool = False) -> None:
+        """Copy the state for a checkpoint, which is written while training goes on; the last one is waited for."""
         self.flush()
-        start = time.perf_counter()
         with self.clock.measure("checkpoint"):
-            self.world.together(lambda: self.exchange_state.save(self.state, self.stepper.exchange))
-            saved = self.world.together(lambda: self.store.save(self.state))
-        if saved is not None:
-            seconds = time.perf_counter() - start
-            self.recorder.record(Saved(step=saved.step, path=str(saved.directory), bytes=saved.size, seconds=seconds))
+            self.saves.save(self.state, self.stepper.exchange, last=last)
 
     def end(self, reason: str, *, device_answers: bool = True) -> Ended:
         """Record the end; a GPU that waits for a process that is gone cannot be asked how long it took."""

@@ -2,11 +2,13 @@
 
 step-00004000/model.safetensors      the weights
 step-00004000/optimizer.safetensors  Adam's means (not in the best ones, which are for use, not for resuming)
-step-00004000/state.json             step, progress, versions, and the sizes and digests of the other files
+step-00004000/state.json             step, progress, versions, and the sizes and digests of the files above
+step-00004000/SHA256SUMS             digests of all files above, which `sha256sum -c` checks, too
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 from collections.abc import Mapping
@@ -21,17 +23,23 @@ from torch import Tensor
 
 import tandem
 from tandem.errors import TandemError
-from tandem.layout import MODEL_FILE, STATE_FILE, checkpoint_directories, checkpoint_step
-from tandem.storage import fsync_path, fsync_tree, sha256_of
+from tandem.layout import MODEL_FILE, STATE_FILE, SUMS_FILE, checkpoint_directories, checkpoint_step
+from tandem.storage import error_in_words, fsync_path, fsync_tree, sha256_of
 from tandem.training.train_state import TrainState
 
-FORMAT = 1
+FORMAT = 2
+# Format 1 had no file of digests: its state.json is taken as it is.
+FORMAT_WITHOUT_SUMS = 1
 # Directories with this prefix are being written or removed; no reader looks at them.
 HIDDEN = "."
 
 
 class DamagedCheckpointError(TandemError):
     """A checkpoint whose files are missing or are not what was written."""
+
+
+class UnwritableCheckpointError(TandemError):
+    """A checkpoint that the disk did not take."""
 
 
 @dataclass(frozen=True)
@@ -57,11 +65,19 @@ class Checkpoint:
         return sum(file.stat().st_size for file in self.directory.iterdir())
 
     def model(self) -> dict[str, Tensor]:
-        return load_file(self.directory / MODEL_FILE)
+        return self._load(MODEL_FILE)
 
     def tensors(self) -> dict[str, dict[str, Tensor]]:
         """The tensors of all files, by name."""
-        return {name: load_file(self.directory / name) for name in self.state["files"]}
+        return {name: self._load(name) for name in self.state["files"]}
+
+    def _load(self, name: str) -> dict[str, Tensor]:
+        try:
+            return load_file(self.directory / name)
+        except (OSError, SafetensorError) as error:
+            raise DamagedCheckpointError(
+                f"{self.directory / name}: cannot be read ({error_in_words(error)})"
+            ) from error
 
     def restore(self, state: TrainState) -> None:
         """Turn a fresh state into the saved one."""
@@ -84,45 +100,68 @@ def write(directory: Path, files: Mapping[str, Mapping[str, Tensor]], facts: Map
             save_file({key: tensor.detach().cpu().contiguous() for key, tensor in tensors.items()}, temporary / name)
             # safetensors writes for the owner alone; whoever may read the run may read its weights.
             (temporary / name).chmod(0o644)
-        written = {
-            name: {"bytes": (temporary / name).stat().st_size, "sha256": sha256_of(temporary / name)} for name in files
-        }
+        digests = {name: sha256_of(temporary / name) for name in files}
+        written = {name: {"bytes": (temporary / name).stat().st_size, "sha256": digests[name]} for name in files}
         versions = {"tandem": tandem.__version__, "torch": torch.__version__}
         state = {"format": FORMAT, "versions": versions, **facts, "files": written}
         (temporary / STATE_FILE).write_text(json.dumps(state, indent=2) + "\n")
-        fsync_tree(temporary)
-        remove(directory)
-        temporary.rename(directory)
-        fsync_path(directory.parent)
+        (temporary / SUMS_FILE).write_bytes(_sums(digests | {STATE_FILE: sha256_of(temporary / STATE_FILE)}))
+        put_in_place(temporary, directory)
     except (OSError, SafetensorError) as error:
         shutil.rmtree(temporary, ignore_errors=True)
-        raise TandemError(
-            f"{directory}: cannot save the checkpoint ({error}); mend that and start the run again, "
-            "it continues from the newest checkpoint"
-        ) from error
+        raise UnwritableCheckpointError(f"{directory}: cannot save the checkpoint ({error_in_words(error)})") from error
     return Checkpoint(directory, state)
+
+
+def put_in_place(temporary: Path, directory: Path) -> None:
+    """Give a whole checkpoint its name, once all of it is on the disk."""
+    fsync_tree(temporary)
+    remove(directory)
+    temporary.rename(directory)
+    fsync_path(directory.parent)
+
+
+def _sums(digests: Mapping[str, str]) -> bytes:
+    return "".join(f"{digest}  {name}\n" for name, digest in sorted(digests.items())).encode()
 
 
 def read(directory: Path) -> Checkpoint:
     """Open a checkpoint and check every file against its digest."""
     try:
-        state = json.loads((directory / STATE_FILE).read_text())
-        if state["format"] != FORMAT:
+        state_text = (directory / STATE_FILE).read_bytes()
+        sums = (directory / SUMS_FILE).read_bytes() if (directory / SUMS_FILE).exists() else None
+        # Before a word of it is believed: a flipped bit may have made another step, or another format, of it.
+        if sums is not None and f"{hashlib.sha256(state_text).hexdigest()}  {STATE_FILE}\n".encode() not in sums:
+            raise DamagedCheckpointError(f"{directory / STATE_FILE}: damaged, its contents are not what was saved")
+        state = json.loads(state_text)
+        if state["format"] not in (FORMAT, FORMAT_WITHOUT_SUMS):
             raise TandemError(
                 f"{directory}: format {state['format']} is not the one this version reads ({FORMAT}); "
                 f"use tandem {state['versions']['tandem']}"
             )
-        for name, facts in state["files"].items():
-            if sha256_of(directory / name) != facts["sha256"]:
-                raise DamagedCheckpointError(f"{directory / name}: damaged, its contents are not what was saved")
         checkpoint = Checkpoint(directory, state)
         if checkpoint_step(directory) not in (None, checkpoint.step):
             raise DamagedCheckpointError(f"{directory / STATE_FILE}: damaged, it speaks of step {checkpoint.step}")
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise DamagedCheckpointError(
-            f"{directory}: not a whole checkpoint ({type(error).__name__}: {error})"
-        ) from error
+        _check_files(directory, state, sums)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise DamagedCheckpointError(f"{directory}: not a whole checkpoint ({error_in_words(error)})") from error
     return checkpoint
+
+
+def _check_files(directory: Path, state: Mapping[str, Any], sums: bytes | None) -> None:
+    """Compare every file with the digests that were taken when it was written."""
+    found = {}
+    for name, facts in state["files"].items():
+        if Path(name).name != name:
+            raise DamagedCheckpointError(f"{directory / STATE_FILE}: damaged, it names {name!r} as one of its files")
+        found[name] = sha256_of(directory / name)
+        if found[name] != facts["sha256"]:
+            raise DamagedCheckpointError(f"{directory / name}: damaged, its contents are not what was saved")
+    if state["format"] == FORMAT_WITHOUT_SUMS:
+        return
+    # Made anew and compared as a whole, so that no byte of it can be another either.
+    if sums != _sums(found | {STATE_FILE: sha256_of(directory / STATE_FILE)}):
+        raise DamagedCheckpointError(f"{directory / SUMS_FILE}: damaged or missing")
 
 
 def remove(directory: Path) -> None:
@@ -144,4 +183,5 @@ def remove_oldest(parent: Path, keep: int) -> None:
 def remove_leftovers(parent: Path) -> None:
     """Remove what a killed process was writing or removing."""
     for leftover in (*parent.glob(f"{HIDDEN}step-*.writing"), *parent.glob(f"{HIDDEN}step-*.removing")):
-        shutil.rmtree(leftover)
+        # A disk that has become read-only still holds checkpoints to read.
+        shutil.rmtree(leftover, ignore_errors=True)

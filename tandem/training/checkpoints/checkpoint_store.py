@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
+from typing import TypeVar
+
+from torch import Tensor
 
 from tandem.config import CheckpointConfig
 from tandem.errors import TandemError
-from tandem.layout import MODEL_FILE, RunPaths, checkpoint_directories, checkpoint_name
+from tandem.layout import MODEL_FILE, RunPaths, checkpoint_directories, checkpoint_name, checkpoint_step
 from tandem.training.checkpoints.checkpoint import (
     Checkpoint,
     DamagedCheckpointError,
@@ -22,6 +26,20 @@ from tandem.training.checkpoints.checkpoint import (
 )
 from tandem.training.train_state import TrainState
 
+T = TypeVar("T")
+Write = Callable[[], T]
+"""Writes what was copied when it was made; called by a thread while training goes on."""
+# Names that checkpoints get which a run does not continue from although they are the newest.
+DAMAGED, INCOMPLETE = "damaged-", "incomplete-"
+
+
+def snapshot(files: Mapping[str, Mapping[str, Tensor]]) -> dict[str, dict[str, Tensor]]:
+    """A copy of tensors in the host's memory, which training does not change any more."""
+    return {
+        file: {name: tensor.detach().to("cpu", copy=True) for name, tensor in tensors.items()}
+        for file, tensors in files.items()
+    }
+
 
 class CheckpointStore:
     """The checkpoints of one run directory, for a process that only reads them."""
@@ -30,20 +48,13 @@ class CheckpointStore:
         self.last_directory = RunPaths(run).checkpoints
         self.best_directory = RunPaths(run).best
 
-    def newest_whole(self, warn: Callable[[str], None]) -> Checkpoint | None:
-        """The newest checkpoint that passes its digests; damaged ones are named and passed over."""
-        directories = checkpoint_directories(self.last_directory)
-        for directory in reversed(directories.values()):
+    def whole(self, damaged: dict[int, str]) -> Iterator[Checkpoint]:
+        """The checkpoints that pass their digests, newest first; of damaged ones, the reason is noted by step."""
+        for step, directory in reversed(checkpoint_directories(self.last_directory).items()):
             try:
-                return read(directory)
+                yield read(directory)
             except DamagedCheckpointError as error:
-                warn(f"{error}; passing it over")
-        if directories:
-            raise TandemError(
-                f"{self.last_directory}: all {len(directories)} checkpoints are damaged; restore one from a copy, "
-                "or delete the directory to begin again"
-            )
-        return None
+                damaged[step] = str(error)
 
     def best(self) -> list[Checkpoint]:
         """The whole ones among the best checkpoints, best first; of equals the earlier one."""
@@ -58,13 +69,22 @@ class CheckpointStore:
         """The step of the newest checkpoint, going by its name."""
         return max(checkpoint_directories(self.last_directory), default=None)
 
-    def discard_after(self, step: int) -> None:
+    def go_back_to(self, step: int, damaged: Iterable[int]) -> None:
         """Do nothing: only the first process writes."""
 
     def save(self, state: TrainState) -> Checkpoint | None:
         """Do nothing: only the first process writes."""
 
-    def save_if_best(self, state: TrainState, bleu: float) -> Checkpoint | None:
+    def saving(self, state: TrainState) -> Write[Checkpoint] | None:
+        """Nothing to write: only the first process does."""
+
+    def saving_if_best(self, state: TrainState, bleu: float) -> Write[Checkpoint | None] | None:
+        """Nothing to write: only the first process does."""
+
+    def prune(self, settled: int) -> None:
+        """Do nothing: only the first process writes."""
+
+    def withdraw(self, step: int) -> None:
         """Do nothing: only the first process writes."""
 
 
@@ -74,17 +94,20 @@ class WritableCheckpointStore(CheckpointStore):
     def __init__(self, run: Path, config: CheckpointConfig) -> None:
         super().__init__(run)
         self._config = config
+        # An emergency may want to save while a thread writes what was saved before.
+        self._writing = threading.Lock()
         for directory in (self.last_directory, self.best_directory):
             remove_leftovers(directory)
 
-    def discard_after(self, step: int) -> None:
+    def go_back_to(self, step: int, damaged: Iterable[int]) -> None:
         """Rename or remove what is newer than the step a run continues from: it would pass for the newest or the best.
 
-        Newer ones to resume from can only be damaged; they are kept under another name.
+        Newer ones to resume from are damaged, or some host cannot resume from them; they are kept under another name.
         """
         for found, directory in checkpoint_directories(self.last_directory).items():
             if found > step:
-                aside = directory.with_name(f"damaged-{directory.name}")
+                prefix = DAMAGED if found in damaged else INCOMPLETE
+                aside = directory.with_name(f"{prefix}{directory.name}")
                 remove(aside)
                 directory.rename(aside)
         for found, directory in checkpoint_directories(self.best_directory).items():
@@ -92,21 +115,58 @@ class WritableCheckpointStore(CheckpointStore):
                 remove(directory)
 
     def save(self, state: TrainState) -> Checkpoint:
-        """Save a state to resume from, then remove the oldest."""
-        saved = save(self.last_directory / checkpoint_name(state.progress.step), state)
-        remove_oldest(self.last_directory, self._config.keep_last)
-        return saved
+        """Save a state to resume from, now; older ones stay until `prune`."""
+        with self._writing:
+            return save(self.last_directory / checkpoint_name(state.progress.step), state)
 
-    def save_if_best(self, state: TrainState, bleu: float) -> Checkpoint | None:
-        """Save the weights if they are among the best so far, then remove the worst."""
-        rivals = [checkpoint for checkpoint in self.best() if checkpoint.step != state.progress.step]
-        if sum((rival.bleu or 0.0) >= bleu for rival in rivals) >= self._config.keep_best:
-            return None
-        files, facts = {MODEL_FILE: state.model.named_weights()}, {"numbers": state.numbers(), "bleu": bleu}
-        saved = write(self.best_directory / checkpoint_name(state.progress.step), files, facts)
-        for checkpoint in self.best()[self._config.keep_best :]:
-            remove(checkpoint.directory)
-        return saved
+    def saving(self, state: TrainState) -> Write[Checkpoint]:
+        """Copy a state to resume from; what is returned writes the copy."""
+        directory = self.last_directory / checkpoint_name(state.progress.step)
+        files, facts = snapshot(state.tensors()), {"numbers": state.numbers()}
+
+        def write_copy() -> Checkpoint:
+            with self._writing:
+                return write(directory, files, facts)
+
+        return write_copy
+
+    def saving_if_best(self, state: TrainState, bleu: float) -> Write[Checkpoint | None]:
+        """Copy the weights; what is returned writes them if they are among the best so far, and removes the worst."""
+        directory = self.best_directory / checkpoint_name(state.progress.step)
+        files = snapshot({MODEL_FILE: state.model.named_weights()})
+        facts = {"numbers": state.numbers(), "bleu": bleu}
+
+        def write_copy() -> Checkpoint | None:
+            rivals = [checkpoint for checkpoint in self.best() if checkpoint.directory != directory]
+            if sum((rival.bleu or 0.0) >= bleu for rival in rivals) >= self._config.keep_best:
+                return None
+            with self._writing:
+                saved = write(directory, files, facts)
+            for checkpoint in self.best()[self._config.keep_best :]:
+                remove(checkpoint.directory)
+            return saved
+
+        return write_copy
+
+    def prune(self, settled: int) -> None:
+        """Remove the oldest, now that all hosts have what belongs to the newest, the one of step `settled`."""
+        remove_oldest(self.last_directory, self._config.keep_last)
+        for aside in self.last_directory.glob(f"{INCOMPLETE}step-*"):
+            # Its steps have been taken again by now.
+            if (checkpoint_step(Path(aside.name.removeprefix(INCOMPLETE))) or 0) <= settled:
+                remove(aside)
+
+    def withdraw(self, step: int) -> None:
+        """Remove a checkpoint that not all hosts have their part of."""
+        remove(self.last_directory / checkpoint_name(step))
+
+
+def damaged_checkpoints(directory: Path, reasons: Iterable[str]) -> TandemError:
+    """The error for a run that has checkpoints, and none that is whole."""
+    return TandemError(
+        f"{directory}: all {len(list(reasons))} checkpoints are damaged ({'; '.join(reasons)}); restore one from a "
+        "copy, or delete the directory to begin again"
+    )
 
 
 def _whole(directories: Iterable[Path]) -> Iterator[Checkpoint]:

@@ -18,6 +18,7 @@ from tandem.cluster.world import World
 from tandem.config import ExchangeConfig
 from tandem.layout import EXCHANGE_FILE, OPTIMIZER_FILE, RunPaths, checkpoint_directories, checkpoint_name
 from tandem.training.checkpoints.checkpoint import (
+    Checkpoint,
     DamagedCheckpointError,
     read,
     remove,
@@ -25,6 +26,7 @@ from tandem.training.checkpoints.checkpoint import (
     remove_oldest,
     write,
 )
+from tandem.training.checkpoints.checkpoint_store import Write, snapshot
 from tandem.training.train_state import TrainState
 
 
@@ -33,7 +35,7 @@ class ExchangeState:
 
     def __init__(self, run: Path, world: World, plan: ExchangePlan, settings: ExchangeConfig, keep_last: int) -> None:
         self._directory = RunPaths(run).host_state(world.host)
-        self._world, self._keep_last = world, keep_last
+        self._world, self._keep_last, self._keeps_state = world, keep_last, plan.strategy.keeps_state
         # Saved state is of no use to a run in which any of this differs.
         self._facts = {
             "exchange": str(plan),
@@ -43,14 +45,40 @@ class ExchangeState:
         }
 
     def save(self, state: TrainState, exchange: Exchange) -> None:
-        """Save what belongs to the checkpoint that is about to be written."""
+        """Save what belongs to the checkpoint that is about to be written, now."""
+        writing = self.saving(state, exchange)
+        if writing is not None:
+            writing()
+            self.prune()
+
+    def saving(self, state: TrainState, exchange: Exchange) -> Write[None] | None:
+        """Copy what belongs to the checkpoint that is about to be written; what is returned writes the copy."""
         files = self._files(state, exchange)
         if not self._world.is_host_leader or not files:
-            return
-        step = state.progress.step
-        write(self._directory / checkpoint_name(step), files, {"numbers": {"progress": {"step": step}}, **self._facts})
-        # One more than there are checkpoints: the one that this belongs to is not written yet.
-        remove_oldest(self._directory, self._keep_last + 1)
+            return None
+        step, copied = state.progress.step, snapshot(files)
+
+        def write_copy() -> None:
+            facts = {"numbers": {"progress": {"step": step}}, **self._facts}
+            write(self._directory / checkpoint_name(step), copied, facts)
+
+        return write_copy
+
+    def prune(self) -> None:
+        """Remove the oldest."""
+        if self._world.is_host_leader:
+            # One more than there are checkpoints: the one that the newest belongs to may not be written yet.
+            remove_oldest(self._directory, self._keep_last + 1)
+
+    def withdraw(self, step: int) -> None:
+        """Remove what belongs to a checkpoint that could not be written everywhere."""
+        if self._world.is_host_leader:
+            remove(self._directory / checkpoint_name(step))
+
+    def can_resume(self, step: int) -> bool:
+        """Whether this host has all that it needs to go on from a step exactly as it would have."""
+        needed = self._keeps_state and self._world.is_host_leader and len(self._world.hosts) > 1
+        return not needed or self._read(step) is not None
 
     def restore(self, state: TrainState, exchange: Exchange) -> int:
         """Restore what was saved with the checkpoint that the state comes from; the number of hosts that lack it.
@@ -87,8 +115,12 @@ class ExchangeState:
 
     def _saved(self, step: int) -> dict[str, dict[str, Tensor]]:
         """The files of a step; nothing, if they are missing, damaged, or another strategy's."""
+        saved = self._read(step)
+        return {} if saved is None else saved.tensors()
+
+    def _read(self, step: int) -> Checkpoint | None:
         with suppress(DamagedCheckpointError):
             saved = read(self._directory / checkpoint_name(step))
             if all(saved.state.get(name) == value for name, value in self._facts.items()):
-                return saved.tensors()
-        return {}
+                return saved
+        return None

@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 
 from tandem.errors import TandemError
-from tandem.layout import STATE_FILE
+from tandem.layout import STATE_FILE, checkpoint_directories
 from tandem.model.translation_model import TranslationModel, build_model
 from tandem.training.checkpoints.checkpoint import Checkpoint, read
 from tandem.training.checkpoints.checkpoint_store import CheckpointStore
@@ -33,7 +33,14 @@ def choose_checkpoint(run: Run, choice: str) -> Checkpoint:
             raise TandemError(f"{run.directory}: nothing averaged yet; run `tandem average {run.directory}` first")
         return read(run.averaged)
     if choice in ("best", "last"):
+        kept = checkpoint_directories(store.best_directory).values()
         found = store.best()[:1] if choice == "best" else []
+        # A training at work may have removed some meanwhile.
+        damaged = [path.name for path in kept if path.exists()]
+        if choice == "best" and not found and damaged:
+            raise TandemError(
+                f"{store.best_directory}: damaged ({', '.join(damaged)}); copy it again, or take --checkpoint last"
+            )
         # Before the first evaluation there is no best one yet: the newest will do.
         found = found or store.newest(1)
         if not found:

@@ -1,0 +1,194 @@
+"""Checkpoints written in the background: copied between two steps, written by a thread while training goes on.
+
+Every process copies and writes its part: the first the checkpoint, each host's first the state of its exchange. When
+all are done they settle, together, whether the checkpoint counts. Only then are older ones removed, so that at every
+instant there is a step from which all hosts can resume.
+"""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from tandem.cluster.exchange.exchange import Exchange
+from tandem.cluster.world import World
+from tandem.errors import TandemError
+from tandem.monitor.journal import Recorder
+from tandem.monitor.records import Noticed, Saved
+from tandem.storage import error_in_words
+from tandem.training.checkpoints.checkpoint import Checkpoint
+from tandem.training.checkpoints.checkpoint_store import CheckpointStore, Write
+from tandem.training.checkpoints.exchange_state import ExchangeState
+from tandem.training.train_state import TrainState
+
+
+@dataclass
+class _UnderWay:
+    """Something that a thread writes, or has written."""
+
+    what: str
+    step: int
+    result: Future[Any]
+    told: bool = False
+
+    def fault(self) -> str:
+        """Why it could not be written; empty if it was. Waits until it is known."""
+        error = self.result.exception()
+        if error is None:
+            return ""
+        if not isinstance(error, TandemError | OSError):
+            raise error
+        return str(error) if isinstance(error, TandemError) else error_in_words(error)
+
+
+class BackgroundSaves:
+    """The checkpoints of one process, one at a time, and the agreement of all processes on each."""
+
+    def __init__(
+        self, world: World, store: CheckpointStore, exchange_state: ExchangeState, recorder: Recorder, resumed: int
+    ) -> None:
+        self._world, self._store, self._exchange_state, self._recorder = world, store, exchange_state, recorder
+        # One thread: what is handed to it later is written later.
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
+        self._kept: int | None = resumed or None
+        """Step of the newest checkpoint that all hosts can resume."""
+        self._unsettled: list[_UnderWay] = []
+        """Parts of the newest checkpoint, and the best one, since all processes last settled."""
+        self._failed_in_a_row = 0
+        self._incomplete: int | None = None
+        """Step of a checkpoint that is whole in the first process, while another host has not saved its part."""
+
+    @property
+    def writing(self) -> bool:
+        """Whether this process's thread is at work."""
+        return any(not part.result.done() for part in self._unsettled)
+
+    def save(self, state: TrainState, exchange: Exchange, *, last: bool = False) -> None:
+        """Copy the state and begin to write it, on all processes; the last one of a session is waited for."""
+        self.settle(goes_on=True)
+        step = state.progress.step
+        self._begin("checkpoint", step, _both(self._exchange_state.saving(state, exchange), self._store.saving(state)))
+        if last:
+            self.settle(goes_on=False)
+
+    def save_if_best(self, state: TrainState, bleu: float) -> None:
+        """Copy the weights after an evaluation and write them if they are among the best."""
+        self._begin("best checkpoint", state.progress.step, self._store.saving_if_best(state, bleu))
+
+    def finish(self) -> None:
+        """Wait until this process has written, or failed to write, all that it was handed; others are not asked."""
+        for part in self._unsettled:
+            part.result.exception()
+
+    def tell_failures(self) -> None:
+        """Record what this process could not write, as soon as it is known, unless all will fail of it."""
+        for part in self._unsettled:
+            if self._kept is not None and part.result.done() and not part.told and (fault := part.fault()):
+                part.told = True
+                self._notice(part.step, f"{self._place(self._world.rank)}: {fault}; {self._consequence(part)}")
+
+    def settle(self, *, goes_on: bool) -> None:
+        """Wait for the checkpoint under way on all processes: from then on it is kept by all of them, or by none.
+
+        If it failed, training goes on where it may, and there is an older one to resume from; otherwise all fail.
+        """
+        if not self._unsettled:
+            return
+        faults = self._world.gather([part.fault() for part in self._unsettled])
+        if goes_on:
+            self.tell_failures()
+        parts, self._unsettled = self._unsettled, []
+        self._settle_best(parts, faults, goes_on)
+        place = next((place for place, part in enumerate(parts) if part.what == "checkpoint"), None)
+        if place is None:
+            return
+        said = {rank: of_rank[place] for rank, of_rank in enumerate(faults) if of_rank[place]}
+        part = parts[place]
+        if not said:
+            self._keep(part)
+            return
+        self._give_up(part.step, kept_here=not faults[0][place])
+        if not goes_on or self._kept is None:
+            raise self._error(said)
+        self._failed_in_a_row += 1
+        others = "; ".join(f"{self._place(rank)}: {fault}" for rank, fault in said.items() if rank)
+        if others and self._world.is_leader:
+            self._notice(part.step, f"{others}; {self._consequence(part)}")
+
+    def _begin(self, what: str, step: int, write: Write[Any] | None) -> None:
+        result: Future[Any] = Future()
+        if write is None:
+            result.set_result(None)
+        else:
+            result = self._thread.submit(_timed, write)
+        self._unsettled.append(_UnderWay(what, step, result))
+
+    def _settle_best(self, parts: list[_UnderWay], faults: list[list[str]], goes_on: bool) -> None:
+        """A best checkpoint is the first process's own; it is missed at the end of a run, and before that replaced."""
+        said = [faults[0][place] for place, part in enumerate(parts) if part.what != "checkpoint" and faults[0][place]]
+        if said and not goes_on:
+            raise self._error({0: said[-1]})
+
+    def _keep(self, part: _UnderWay) -> None:
+        self._kept, self._failed_in_a_row, self._incomplete = part.step, 0, None
+        with suppress(OSError):
+            # A disk that fails to remove what is old is still good for what is new.
+            self._store.prune(part.step)
+            self._exchange_state.prune()
+        saved, seconds = part.result.result() or (None, 0.0)
+        if isinstance(saved, Checkpoint):
+            self._recorder.record(Saved(step=saved.step, path=str(saved.directory), bytes=saved.size, seconds=seconds))
+
+    def _give_up(self, step: int, *, kept_here: bool) -> None:
+        """Remove the parts of a checkpoint that is not whole everywhere.
+
+        The newest that is whole in the first process stays until there is a better one: weights without the memory of
+        one host's exchange are more than nothing.
+        """
+        with suppress(OSError):
+            self._exchange_state.withdraw(step)
+            if self._incomplete is not None:
+                self._store.withdraw(self._incomplete)
+        self._incomplete = step if kept_here else None
+
+    def _consequence(self, part: _UnderWay) -> str:
+        if part.what != "checkpoint":
+            return f"step {part.step:,} is not kept as a {part.what}"
+        before = f", {self._failed_in_a_row + 1} in a row," if self._failed_in_a_row else ""
+        return (
+            f"training goes on without the checkpoint of step {part.step:,}{before} and tries again at the next one; "
+            f"until then all since step {self._kept:,} would be lost with this process"
+        )
+
+    def _error(self, said: dict[int, str]) -> TandemError:
+        faults = "; ".join(f"{self._place(rank)}: {fault}" for rank, fault in said.items())
+        return self._world.shared_error(
+            f"{faults}; mend that and start the run again, it continues from the newest checkpoint"
+        )
+
+    def _place(self, rank: int) -> str:
+        return f"rank {rank} on {self._world.host_names[self._world.host_of(rank)]}"
+
+    def _notice(self, step: int, message: str) -> None:
+        self._recorder.record(Noticed(step=step, message=message))
+
+
+def _both(first: Write[Any] | None, second: Write[Any] | None) -> Write[Any] | None:
+    """One write after the other; what the second gives."""
+    if first is None or second is None:
+        return second or first
+
+    def write() -> Any:
+        first()
+        return second()
+
+    return write
+
+
+def _timed(write: Write[Any]) -> tuple[Any, float]:
+    start = time.perf_counter()
+    written = write()
+    return written, time.perf_counter() - start

@@ -1,0 +1,64 @@
+"""Which checkpoint a run continues from: the newest that is whole and that all hosts can resume."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from tandem.cluster.world import World
+from tandem.training.checkpoints.checkpoint import Checkpoint
+from tandem.training.checkpoints.checkpoint_store import CheckpointStore, damaged_checkpoints
+
+
+def find_checkpoint(
+    world: World, store: CheckpointStore, can_resume: Callable[[int], bool], notice: Callable[[str], None]
+) -> Checkpoint | None:
+    """The checkpoint to continue from, in the first process; all processes look for it together.
+
+    `can_resume` says whether this host has what it keeps for itself at a step. If no checkpoint has that of all hosts,
+    it is the newest whole one. What is passed over is said, in steps, and put aside.
+    """
+    damaged: dict[int, str] = {}
+    passed_over: dict[int, str] = {}
+    candidates: Iterator[Checkpoint] = store.whole(damaged) if world.is_leader else iter(())
+    newest, chosen = None, None
+    while chosen is None:
+        found = world.together(lambda: next(candidates, None))
+        step = world.broadcast(None if found is None else found.step)
+        if step is None:
+            break
+        newest = newest or found
+        lacking = {world.host_of(rank) for rank, able in enumerate(world.gather(can_resume(step))) if not able}
+        if not lacking:
+            chosen = found
+            break
+        names = ", ".join(world.host_names[host] for host in sorted(lacking))
+        passed_over[step] = f"cannot be resumed exactly: {names} lacks the exchange's state of that step"
+    # Only the first process has read any of them.
+    if world.is_leader:
+        chosen = chosen or newest
+    world.together(lambda: _go_back(store, chosen, damaged, passed_over, notice))
+    return chosen
+
+
+def _go_back(
+    store: CheckpointStore,
+    chosen: Checkpoint | None,
+    damaged: dict[int, str],
+    passed_over: dict[int, str],
+    notice: Callable[[str], None],
+) -> None:
+    """Put aside what is newer than the chosen one, and say what that costs."""
+    if chosen is None:
+        if damaged:
+            raise damaged_checkpoints(store.last_directory, list(damaged.values()))
+        return
+    reasons = passed_over | {step: f"is damaged ({why})" for step, why in damaged.items()}
+    newer = {step: why for step, why in sorted(reasons.items(), reverse=True) if step > chosen.step}
+    if newer:
+        said = "; ".join(f"the checkpoint of step {step:,} {why}" for step, why in newer.items())
+        again = max(newer) - chosen.step
+        notice(
+            f"{said}; continuing from step {chosen.step:,}: {again:,} step{'s' if again > 1 else ''} "
+            f"{'are' if again > 1 else 'is'} taken again"
+        )
+    store.go_back_to(chosen.step, damaged)
