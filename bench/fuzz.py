@@ -55,11 +55,12 @@ def main() -> None:
     arguments.add_argument("targets", nargs="*", help="by default all")
     arguments.add_argument("--minutes", type=float, default=10.0, help="for each target")
     arguments.add_argument("--seed", type=int, default=int(time.time()))
+    arguments.add_argument("--run", type=Path, help="a finished run, of which copies are damaged; else one is made")
     options = arguments.parse_args()
     resource.setrlimit(resource.RLIMIT_AS, (MOST_BYTES, MOST_BYTES))
     signal.signal(signal.SIGALRM, _hung)
     with tempfile.TemporaryDirectory(prefix="tandem-fuzz-") as place:
-        targets = make_targets(_trained(Path(place)), Path(place))
+        targets = make_targets(options.run or _trained(Path(place)), Path(place))
         tallies = {}
         for name in options.targets or targets:
             tallies[name] = fuzz(name, targets[name], options.minutes * 60, options.seed)

@@ -51,10 +51,13 @@ class Run(RunPaths):
         try:
             facts = read_json(paths.run_file)
             corpus, digest = Path(facts["corpus"]), str(facts["corpus_digest"])
+            languages = facts.get("languages")
+            if languages is not None and (len(languages) != 2 or not all(isinstance(each, str) for each in languages)):
+                raise ValueError(f"languages are {languages!r}")
         except (ValueError, KeyError, TypeError) as error:
             raise TandemError(f"{paths.run_file}: damaged ({error}); start a new run with another --run") from error
         config = Config.load_saved(paths.config_file, overrides)
-        return cls(directory, config, corpus, digest, facts.get("languages"))
+        return cls(directory, config, corpus, digest, languages)
 
     def tokenizer(self) -> Tokenizer:
         return Tokenizer.load(self.directory / TOKENIZER_FILE)

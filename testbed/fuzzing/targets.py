@@ -22,13 +22,23 @@ from tandem.config import PRESET_DIRECTORY, Config, Section, dump, presets
 from tandem.corpus.prepared import PreparedCorpus
 from tandem.corpus.tokenizer import Tokenizer
 from tandem.errors import TandemError
-from tandem.layout import CORPUS_FILE, EXPORT_FILE, MODEL_FILE, STATE_FILE, TOKENIZER_FILE, RunPaths, journal_name
+from tandem.layout import (
+    CORPUS_FILE,
+    EXPORT_FILE,
+    MODEL_FILE,
+    STATE_FILE,
+    SUMS_FILE,
+    TOKENIZER_FILE,
+    RunPaths,
+    journal_name,
+)
 from tandem.monitor.watch.live import watch
 from tandem.reporting.examine_run import report
 from tandem.reporting.render.markdown import render_markdown
 from tandem.reporting.render.plotly_charts import drawings, embedded
 from tandem.reporting.render.terminal import render_text
 from tandem.training.batches import Batches
+from tandem.training.checkpoints.checkpoint import FORMAT_WITHOUT_SUMS
 from tandem.training.checkpoints.checkpoint_store import CheckpointStore
 from tandem.training.checkpoints.restore import choose_checkpoint, load_model
 from tandem.training.run_directory import Run
@@ -62,6 +72,7 @@ def make_targets(trained: Path, scratch: Path) -> dict[str, Target]:
     run, corpus, export = scratch / "run", scratch / "corpus", scratch / "export"
     shutil.copytree(trained, run)
     shutil.copytree(Run.open(trained).corpus_directory, corpus)
+    _take_sums_away(run)
     _make_export(export, run)
     return {
         "settings": Target(_settings(), lambda given: _read_settings(scratch / "settings.yaml", given)),
@@ -77,6 +88,14 @@ def make_targets(trained: Path, scratch: Path) -> dict[str, Target]:
         "tokenizer": _damaged_file(corpus / TOKENIZER_FILE, lambda: _read_tokenizer(corpus / TOKENIZER_FILE)),
         "export": _export(export),
     }
+
+
+def _take_sums_away(run: Path) -> None:
+    """Make checkpoints of the first format, which has no digest of its facts: otherwise damage would not be read."""
+    for directory in (*RunPaths(run).checkpoints.glob("step-*"), *RunPaths(run).best.glob("step-*")):
+        (directory / SUMS_FILE).unlink(missing_ok=True)
+        state = json.loads((directory / STATE_FILE).read_text())
+        (directory / STATE_FILE).write_text(json.dumps({**state, "format": FORMAT_WITHOUT_SUMS}))
 
 
 def _load(source: str, overrides: list[str]) -> None:
@@ -230,8 +249,9 @@ def _use_checkpoint(run: Run) -> None:
     """All that is done with checkpoints: list, choose, translate with, resume from."""
     store = CheckpointStore(run.directory)
     store.best()
-    checkpoint = store.newest_whole(lambda message: None)
-    assert checkpoint is not None
+    checkpoint = next(store.whole({}), None)
+    if checkpoint is None:
+        raise TandemError("all of them are damaged")
     assert checkpoint.size
     assert checkpoint.bleu is None or checkpoint.bleu >= 0
     load_model(run, choose_checkpoint(run, "last"), torch.device("cpu"))
