@@ -28,7 +28,7 @@ os.environ["OMP_NUM_THREADS"] = "1"
 
 from hypothesis import HealthCheck, given, seed, settings
 
-from testbed.fuzzing.targets import Target, make_targets
+from testbed.fuzzing.targets import NAMES, Target, make_targets
 from testbed.tiny_training import TINY_MODEL, make_corpus
 
 # One input takes milliseconds; these are for a busy machine.
@@ -52,7 +52,7 @@ class Tally:
 
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    arguments.add_argument("targets", nargs="*", help="by default all")
+    arguments.add_argument("targets", nargs="*", help=f"by default all: {', '.join(NAMES)}")
     arguments.add_argument("--minutes", type=float, default=10.0, help="for each target")
     arguments.add_argument("--seed", type=int, default=int(time.time()))
     arguments.add_argument("--run", type=Path, help="a finished run, of which copies are damaged; else one is made")
@@ -62,7 +62,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="tandem-fuzz-") as place:
         targets = make_targets(options.run or _trained(Path(place)), Path(place))
         tallies = {}
-        for name in options.targets or targets:
+        for name in options.targets or NAMES:
             tallies[name] = fuzz(name, targets[name], options.minutes * 60, options.seed)
     print(f"\nseed {options.seed}\n{table(tallies)}")
     sys.exit(any(tally.findings for tally in tallies.values()))

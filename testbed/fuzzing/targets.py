@@ -67,6 +67,12 @@ class Target:
         return True
 
 
+NAMES = (
+    *("settings", "overrides", *(f"log-{name}" for name in LOGS), "log-tensorboard", "journal", "run-files"),
+    *("checkpoint-state", "checkpoint-tensors", "corpus-facts", "shards", "tokenizer", "export"),
+)
+
+
 def make_targets(trained: Path, scratch: Path) -> dict[str, Target]:
     """All targets by name, given a run that has finished; files that are damaged are copies below `scratch`."""
     run, corpus, export = scratch / "run", scratch / "corpus", scratch / "export"
@@ -74,7 +80,7 @@ def make_targets(trained: Path, scratch: Path) -> dict[str, Target]:
     shutil.copytree(Run.open(trained).corpus_directory, corpus)
     _take_sums_away(run)
     _make_export(export, run)
-    return {
+    targets = {
         "settings": Target(_settings(), lambda given: _read_settings(scratch / "settings.yaml", given)),
         "overrides": Target(st.lists(_override(), min_size=1, max_size=3), lambda given: _load("demo", given)),
         **{f"log-{name}": _log(scratch / f"{name}.log", text.encode()) for name, text in LOGS.items()},
@@ -88,6 +94,8 @@ def make_targets(trained: Path, scratch: Path) -> dict[str, Target]:
         "tokenizer": _damaged_file(corpus / TOKENIZER_FILE, lambda: _read_tokenizer(corpus / TOKENIZER_FILE)),
         "export": _export(export),
     }
+    assert tuple(targets) == NAMES
+    return targets
 
 
 def _take_sums_away(run: Path) -> None:
