@@ -17,6 +17,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 # Before torch is imported: a process with threads must not fork.
@@ -38,7 +39,9 @@ def main() -> None:
     arguments.add_argument("--dir", type=Path, help="where runs go; those that end differently stay there")
     options = arguments.parse_args()
     directory = options.dir or Path(tempfile.mkdtemp(prefix="tandem-faults-"))
-    corpus = make_corpus(directory)
+    # Elsewhere, because it leaves threads behind.
+    with ProcessPoolExecutor(1) as worker:
+        corpus = worker.submit(make_corpus, directory).result()
     import_heavy()
     ends: list[TrialEnd] = []
     start = time.monotonic()

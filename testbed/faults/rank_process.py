@@ -50,8 +50,9 @@ def start_fresh(order: RankOrder) -> int:
 
 
 def fork(order: RankOrder) -> int:
-    """Fork a process from this one, which must have a single thread; its process id."""
+    """Fork a process from this one, which must have a single thread: a fork has no other; its process id."""
     import_heavy()
+    assert len(os.listdir("/proc/self/task")) == 1, "this process has threads"
     process = os.fork()
     if process:
         return process
