@@ -283,8 +283,36 @@ class Difference:
         return f"{self.key} was {_scalar(self.old)}, now {_scalar(self.new)}"
 
 
+# More than all settings there are. A few lines of aliases of aliases stand for more values than any memory holds, and
+# a line of brackets takes the parser minutes.
+_MOST_VALUES, _DEEPEST = 10_000, 20
+
+
 class _Loader(yaml.SafeLoader):
     """YAML that reads 1e-3 as the number everybody means by it, and takes keys as they are written, each once."""
+
+    def __init__(self, stream: str) -> None:
+        super().__init__(stream)
+        self._values = 0
+        """Values so far, those that aliases stand for included."""
+        self._values_of: dict[str, int] = {}
+        self._depth = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        event, before = self.peek_event(), self._values  # type: ignore[no-untyped-call]
+        if isinstance(event, yaml.AliasEvent) and event.anchor in self.anchors:
+            # What is not known yet is still open: it would hold itself.
+            self._values += self._values_of.get(event.anchor, _MOST_VALUES)
+        if self._values >= _MOST_VALUES or self._depth >= _DEEPEST:
+            what = "too many values" if self._values >= _MOST_VALUES else "nested too deeply"
+            raise yaml.composer.ComposerError(None, None, what, event.start_mark)
+        self._depth += 1
+        node: yaml.Node | None = super().compose_node(parent, index)
+        self._depth -= 1
+        self._values += 1
+        if event.anchor is not None:
+            self._values_of[event.anchor] = self._values - before
+        return node
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         names = set()

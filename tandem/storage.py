@@ -60,6 +60,17 @@ def write_json(path: Path, facts: Mapping[str, Any]) -> None:
     write_whole(path, (json.dumps(facts, indent=2) + "\n").encode())
 
 
+def read_json(path: Path) -> dict[str, Any]:
+    """The object that a JSON file holds; a ValueError if it holds anything else."""
+    try:
+        content = json.loads(path.read_bytes())
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
+    if not isinstance(content, dict):
+        raise ValueError(f"it holds {type(content).__name__}, not an object")
+    return content
+
+
 def fsync_path(path: str | Path) -> None:
     """Bring a file, or the names in a directory, to the disk."""
     descriptor = os.open(path, os.O_RDONLY)

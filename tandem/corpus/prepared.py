@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 from pydantic import ValidationError
 
@@ -16,7 +16,7 @@ from tandem.corpus.shards import EncodedPairs
 from tandem.corpus.tokenizer import Tokenizer
 from tandem.errors import TandemError
 from tandem.layout import CORPUS_FILE, CORPUS_REMEDY, TOKENIZER_FILE
-from tandem.storage import sha256_of
+from tandem.storage import read_json, sha256_of
 from tandem.untrusted_folder import foreign_entry, foreign_name
 
 if TYPE_CHECKING:
@@ -209,9 +209,7 @@ def read_facts(directory: Path) -> CorpusFacts:
     """What corpus.json says, without a look at the other files."""
     path = directory / CORPUS_FILE
     try:
-        content: Any = json.loads(path.read_text(encoding="utf-8"))
-        if not isinstance(content, dict):
-            raise ValueError("not an object")
+        content = read_json(path)
         if content.get("format") != FORMAT:
             raise TandemError(
                 f"{path}: format {content.get('format')}, but this version of Tandem reads format {FORMAT}; "

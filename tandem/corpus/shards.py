@@ -264,7 +264,7 @@ def _shard_path(directory: Path, number: int, array: str) -> Path:
 def _load(path: Path, kind: str, dimensions: int = 1) -> NDArray[Any]:
     try:
         loaded = map_array(path)
-    except (OSError, ValueError) as error:
+    except Exception as error:  # NumPy reads the header as Python source, and passes on whatever that raises
         raise _damaged(path, str(error)) from error
     if loaded.ndim != dimensions or loaded.dtype.kind != kind:
         raise _damaged(path, f"it holds {loaded.ndim}-dimensional {loaded.dtype}")

@@ -42,11 +42,12 @@ class Tokenizer:
             if not model:  # SentencePiece takes no bytes for a model not yet loaded and complains much later
                 raise RuntimeError
             tokenizer = cls(model)
+            tokenizer.pieces()  # a damaged one would fail much later, when it is spoken
         except FileNotFoundError:
             raise TandemError(f"{path}: no such tokenizer model; {CORPUS_REMEDY}") from None
         except OSError as error:
             raise TandemError(f"{path}: cannot be read ({error.strerror}); check the file") from None
-        except RuntimeError:
+        except (RuntimeError, UnicodeDecodeError):
             raise TandemError(f"{path}: not a SentencePiece model, or damaged; {CORPUS_REMEDY}") from None
         pieces = tokenizer._pieces
         if (pieces.pad_id(), pieces.unk_id(), pieces.bos_id(), pieces.eos_id()) != (PAD, UNK, BOS, EOS):

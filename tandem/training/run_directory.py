@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import secrets
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import Any
 
 from tandem.config import Config, differences, dump
 from tandem.corpus.prepared import PreparedCorpus
@@ -24,7 +22,7 @@ from tandem.layout import (
     RunPaths,
 )
 from tandem.schedules.schedule import schedule_of
-from tandem.storage import try_lock, write_json, write_whole
+from tandem.storage import read_json, try_lock, write_json, write_whole
 from tandem.training.run_lease import leased
 
 # Settings that a continued run may change freely: they do not change its steps (except that with local steps the last
@@ -62,12 +60,15 @@ class Run(RunPaths):
                     f"{override}: a trained run takes only {', '.join(FREE_IN_USE)} settings; leave it out"
                 )
         try:
-            facts: dict[str, Any] = json.loads(paths.run_file.read_text(encoding="utf-8"))
+            facts = read_json(paths.run_file)
             corpus, digest = Path(facts["corpus"]), str(facts["corpus_digest"])
+            languages = facts.get("languages")
+            if languages is not None and (len(languages) != 2 or not all(isinstance(each, str) for each in languages)):
+                raise ValueError(f"languages are {languages!r}")
         except (ValueError, KeyError, TypeError) as error:
             raise TandemError(f"{paths.run_file}: damaged ({error}); start a new run with another --run") from error
         config = Config.load_saved(paths.config_file, overrides)
-        return cls(directory, config, corpus, digest, facts.get("languages"))
+        return cls(directory, config, corpus, digest, languages)
 
     def tokenizer(self) -> Tokenizer:
         return Tokenizer.load(self.directory / TOKENIZER_FILE)

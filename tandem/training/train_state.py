@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import torch
+from pydantic import TypeAdapter
 from torch import Tensor
 
 from tandem.cluster.exchange.exchange import FlatVectors
@@ -94,13 +95,13 @@ class TrainState:
         return {"progress": asdict(self.progress), "scaler": self.loss_scale.numbers() if self.loss_scale else {}}
 
     def restore(self, tensors: Mapping[str, Mapping[str, Tensor]], numbers: Mapping[str, Any]) -> None:
-        """Become the state that gave these `tensors()` and `numbers()`."""
+        """Become the state that gave these `tensors()` and `numbers()`; a ValueError or KeyError if none gave them."""
         self.model.load_weights(tensors[MODEL_FILE])
         self.restore_optimizer(tensors[OPTIMIZER_FILE])
         # A run that goes on in another precision has no loss scale to take over.
         if numbers["scaler"] and self.loss_scale is not None:
             self.loss_scale.restore(numbers["scaler"])
-        self.progress = TrainingProgress(**numbers["progress"])
+        self.progress = TypeAdapter(TrainingProgress).validate_python(numbers["progress"], strict=True)
 
     def restore_optimizer(self, tensors: Mapping[str, Tensor]) -> None:
         """Take over what `optimizer_tensors` gave; nothing before the first step."""

@@ -7,7 +7,6 @@ model.bin, config.json, shared_vocabulary.json   what CTranslate2 reads
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -15,7 +14,7 @@ from pydantic import ValidationError
 from tandem.config import SearchConfig, Section
 from tandem.errors import TandemError
 from tandem.layout import EXPORT_FILE
-from tandem.storage import sha256_of, write_json
+from tandem.storage import read_json, sha256_of, write_json
 from tandem.untrusted_folder import foreign_entry, foreign_name
 
 FORMAT = 1
@@ -68,8 +67,8 @@ def read_export(folder: Path) -> ExportFacts:
     if foreign := foreign_entry(folder):
         raise TandemError(f"{folder}: not read: {foreign}")
     try:
-        content = json.loads((folder / EXPORT_FILE).read_text(encoding="utf-8"))
-        if isinstance(content, dict) and content.get("format", FORMAT) != FORMAT:
+        content = read_json(folder / EXPORT_FILE)
+        if content.get("format", FORMAT) != FORMAT:
             raise TandemError(f"{folder}: exported by another version of Tandem; {remedy}")
         facts = ExportFacts.model_validate(content)
     except (ValidationError, ValueError) as error:

@@ -84,7 +84,12 @@ class Checkpoint:
 
     def restore(self, state: TrainState) -> None:
         """Turn a fresh state into the saved one."""
-        state.restore(self.tensors(), self.state["numbers"])
+        tensors = self.tensors()
+        try:
+            state.restore(tensors, self.state["numbers"])
+        except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
+            # Its digests are right: another program, or a person, has written it.
+            raise DamagedCheckpointError(f"{self.directory}: does not fit this run's model ({error})") from error
 
 
 def save(directory: Path, state: TrainState) -> Checkpoint:
@@ -139,6 +144,7 @@ def read(directory: Path) -> Checkpoint:
         if sums is not None and f"{hashlib.sha256(state_text).hexdigest()}  {STATE_FILE}\n".encode() not in sums:
             raise DamagedCheckpointError(f"{directory / STATE_FILE}: damaged, its contents are not what was saved")
         state = json.loads(state_text)
+        _check_numbers(state)
         if state["format"] not in (FORMAT, FORMAT_WITHOUT_SUMS):
             raise TandemError(
                 f"{directory}: format {state['format']} is not the one this version reads ({FORMAT}); "
@@ -148,9 +154,16 @@ def read(directory: Path) -> Checkpoint:
         if checkpoint_step(directory) not in (None, checkpoint.step):
             raise DamagedCheckpointError(f"{directory / STATE_FILE}: damaged, it speaks of step {checkpoint.step}")
         _check_files(directory, state, sums)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise DamagedCheckpointError(f"{directory}: not a whole checkpoint ({error_in_words(error)})") from error
     return checkpoint
+
+
+def _check_numbers(state: Mapping[str, Any]) -> None:
+    """Refuse facts that this class could not speak of."""
+    step, bleu = state["numbers"]["progress"]["step"], state.get("bleu")
+    if type(step) is not int or not isinstance(bleu, float | int | None):
+        raise ValueError(f"step {step!r}, BLEU {bleu!r}")
 
 
 def _check_files(directory: Path, state: Mapping[str, Any], sums: bytes | None) -> None:

@@ -19,7 +19,7 @@ def load_model(run: Run, checkpoint: Checkpoint, device: torch.device) -> Transl
     model = build_model(run.config.model, run.tokenizer().vocab_size)
     try:
         model.load_weights(checkpoint.model())
-    except RuntimeError as error:
+    except (RuntimeError, TypeError) as error:
         message = "the weights of another model; name a checkpoint of this run"
         raise TandemError(f"{checkpoint.directory}: {message}") from error
     return model.to(device).eval()

@@ -6,7 +6,6 @@ even on other cards, the run goes on as it began.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable
 from typing import Any
@@ -19,7 +18,7 @@ from tandem.config import Config, contradictions
 from tandem.errors import TandemError
 from tandem.layout import RunPaths
 from tandem.model.memory_estimate import estimate_memory, is_estimated, largest_tokens
-from tandem.storage import write_json
+from tandem.storage import read_json, write_json
 from tandem.training.batches import Batches
 from tandem.training.startup.calibration import TimedSteps
 
@@ -42,7 +41,7 @@ def resolve_auto_settings(
     """The settings with every `auto` resolved, the same on all processes; kept with the run, if there is one."""
     if "auto" not in (config.train.precision, config.batch.tokens, config.model.compile):
         return config
-    mine = world.together(lambda: _read_choices(run) if world.is_leader and run is not None else {})
+    mine = world.together(lambda: read_choices(run) if world.is_leader and run is not None else {})
     before: Choices = world.broadcast(mine)
     chosen: Choices = {}
     if config.train.precision == "auto":
@@ -69,14 +68,21 @@ def resolve_auto_settings(
     return config
 
 
-def _read_choices(run: RunPaths) -> Choices:
+def read_choices(run: RunPaths) -> Choices:
     """What an earlier session has chosen."""
     if not run.choices_file.is_file():
         return {}
     try:
-        return dict(json.loads(run.choices_file.read_bytes()))
-    except (ValueError, TypeError) as error:
+        chosen = read_json(run.choices_file)
+        known = {"precision": PRECISIONS_BY_RANK, "compile": ("on", "off")}
+        if wrong := [name for name, values in known.items() if name in chosen and chosen[name] not in values]:
+            raise ValueError(f"{wrong[0]} is {chosen[wrong[0]]!r}")
+        # Not a boolean, which Python takes for a number.
+        if type(chosen.get("micro_batches", 1)) is not int:
+            raise ValueError(f"micro_batches is {chosen['micro_batches']!r}")
+    except ValueError as error:
         raise TandemError(f"{run.choices_file}: damaged ({error}); remove it, and it is settled anew") from error
+    return chosen
 
 
 def common_precision(world: World) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import asdict
 from typing import Any
@@ -12,12 +11,20 @@ import torch
 from tandem.cluster.exchange.choose_strategy import StepCosts, StrategyChoice, asked_plan, choose
 from tandem.cluster.exchange.gradient_reducer import bucket_shares
 from tandem.cluster.exchange.link_probe import SumCosts, measure_sums
-from tandem.cluster.exchange.strategy import ExchangePlan, Shapes, may_keep_state, usable_strategies, values_in
+from tandem.cluster.exchange.strategy import (
+    ExchangePlan,
+    Shapes,
+    find_strategy,
+    may_keep_state,
+    usable_strategies,
+    values_in,
+)
 from tandem.cluster.world import World
 from tandem.config import Config
+from tandem.errors import TandemError
 from tandem.layout import RunPaths
 from tandem.model.translation_model import build_model
-from tandem.storage import write_json
+from tandem.storage import read_json, write_json
 from tandem.training.batches import Batches
 from tandem.training.startup.calibration import Calibration, calibrate
 from tandem.training.train_state import TrainState
@@ -34,7 +41,7 @@ def plan_exchange(config: Config, world: World, state: TrainState, batches: Batc
     asked = asked_plan(config.exchange, hosts)
     if asked is not None:
         return StrategyChoice(asked, str(asked) if hosts > 1 else "nothing crosses a network", {})
-    begun = world.broadcast(world.together(lambda: _begun(run) if world.is_leader else {}))
+    begun = world.broadcast(world.together(lambda: read_begun(run) if world.is_leader else {}))
     if begun.get("hosts") == hosts and begun.get("remembers") == keeps_state:
         plan = ExchangePlan(begun["kind"], begun["local_steps"])
         return StrategyChoice(plan, f"{plan}, as the run has begun", {})
@@ -70,6 +77,18 @@ def gradient_shapes(config: Config, vocab_size: int) -> Shapes:
     return [model.get_parameter(name).shape for name in model.parameter_order()]
 
 
-def _begun(run: RunPaths) -> dict[str, Any]:
-    """The plan that an earlier session has kept."""
-    return dict(json.loads(run.exchange_file.read_bytes())) if run.exchange_file.is_file() else {}
+def read_begun(run: RunPaths) -> dict[str, Any]:
+    """The plan that an earlier session has kept; nothing if there was none."""
+    if not run.exchange_file.is_file():
+        return {}
+    try:
+        begun = read_json(run.exchange_file)
+        kinds = {"hosts": int, "remembers": bool, "kind": str, "local_steps": int}
+        if wrong := [name for name, kind in kinds.items() if type(begun.get(name)) is not kind]:
+            raise ValueError(f"{wrong[0]} is {begun.get(wrong[0])!r}")
+        if begun["local_steps"] < 1:
+            raise ValueError(f"local_steps is {begun['local_steps']}")
+        find_strategy(begun["kind"])
+    except (ValueError, TandemError) as error:
+        raise TandemError(f"{run.exchange_file}: damaged ({error}); remove it, and it is measured anew") from error
+    return begun
