@@ -204,6 +204,8 @@ class Rig:
             "StrictModes no\n"
             "UsePAM no\n"
             "PermitRootLogin yes\n"
+            # Whoever logs in finds the package that this process has found.
+            f"SetEnv PYTHONPATH={os.environ.get('PYTHONPATH', '')}\n"
         )
         # sshd wants it and only the service of that name makes it; other servers may use it, so it stays.
         Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
