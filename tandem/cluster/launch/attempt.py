@@ -7,26 +7,15 @@ import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from itertools import accumulate
 
 from tandem.cluster.launch.host_connection import HostConnection, start_agent
-from tandem.cluster.launch.launch_order import LaunchHost, LaunchOrder
+from tandem.cluster.launch.launch_order import LaunchOrder
 from tandem.cluster.launch.remote_host import ALIVE, END, GRACE_SECONDS, SILENCE_SECONDS, STOP, HostJob
 from tandem.cluster.launch.restart_policy import AttemptEnding, EndingKind, HostEnding
+from tandem.cluster.launch.team import Team
 from tandem.cluster.launch.user_stop import UserStop
-
-
-@dataclass(frozen=True)
-class Team:
-    """The hosts of an attempt, and where their processes meet."""
-
-    hosts: Sequence[LaunchHost]
-    """The first of them has the run."""
-    lost: Sequence[LaunchHost]
-    """Hosts of the launch that cannot be used now."""
-    address: str
-    port: int
 
 
 def say(words: str) -> None:

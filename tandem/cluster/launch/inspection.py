@@ -1,4 +1,4 @@
-"""A look at the hosts before every attempt: which of them can be used, and which of them has the run."""
+"""A look at the hosts before every attempt, over ssh: the facts about them, and what is wrong with them."""
 
 from __future__ import annotations
 
@@ -6,37 +6,16 @@ import asyncio
 import json
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from pathlib import Path
 
 from tandem.cluster.launch.host_connection import start_agent
 from tandem.cluster.launch.launch_order import LaunchHost, LaunchOrder
 from tandem.cluster.launch.remote_host import HostFacts
 from tandem.cluster.launch.restart_policy import SSH_FAILED
+from tandem.cluster.launch.team import Inspection, UnreachableError
 from tandem.cluster.source_version import package_version
 from tandem.errors import TandemError
-
-
-class UnreachableError(TandemError):
-    """A host that does not answer."""
-
-
-@dataclass
-class Inspection:
-    """The facts about those hosts that can be used, and what is wrong with the others, in words that begin with it."""
-
-    facts: dict[LaunchHost, HostFacts] = field(default_factory=dict)
-    faults: dict[LaunchHost, TandemError] = field(default_factory=dict)
-
-    @property
-    def newest_step(self) -> int | None:
-        """Step of the newest checkpoint that any of the hosts has."""
-        return max((fact.newest_step for fact in self.facts.values() if fact.newest_step is not None), default=None)
-
-    def said(self) -> str:
-        """All faults in one sentence."""
-        return "; ".join(map(str, self.faults.values()))
 
 
 async def inspect_hosts(
@@ -102,32 +81,3 @@ def _set_aside_unlike(order: LaunchOrder, found: Inspection, digest: str | None)
         if fault is not None:
             del found.facts[host]
             found.faults[host] = TandemError(fault)
-
-
-def put_in_order(facts: Mapping[LaunchHost, HostFacts]) -> list[LaunchHost]:
-    """The hosts as they were given, but first the one with the newest checkpoint, which all the others get it from."""
-    hosts = list(facts)
-    first = max(
-        hosts, key=lambda host: (facts[host].has_run, -1 if (step := facts[host].newest_step) is None else step)
-    )
-    return [first, *(host for host in hosts if host is not first)]
-
-
-def meeting_port(order: LaunchOrder, host: LaunchHost, facts: HostFacts) -> int:
-    """The port on the first host at which its processes and the others meet."""
-    if not facts.free_port:
-        raise TandemError(f"{host.name}: port {order.port} cannot be used; choose another --port")
-    return facts.free_port
-
-
-def meeting_address(order: LaunchOrder, facts: Mapping[LaunchHost, HostFacts], first: LaunchHost) -> str:
-    """The first host's address, as the network between the hosts knows it."""
-    if order.address is not None and first is order.hosts[0]:
-        return order.address
-    if not first.here:
-        own_address = facts[first].own_address
-        if own_address is None:
-            raise TandemError(f"{first.name}: its ssh server does not tell its address; give --address")
-        return own_address
-    # This machine is the first host: the others have seen where the launcher's connection came from.
-    return next((fact.launcher_address for fact in facts.values() if fact.launcher_address is not None), "127.0.0.1")

@@ -140,6 +140,7 @@ async def run_processes(job: HostJob) -> HostReport:
     await asyncio.wait([working, obeying], return_when=asyncio.FIRST_COMPLETED)
     failed = working.result() if working.done() else None
     working.cancel()
+    asked = processes.asked
     if failed is None or not is_stop_code(failed.code):
         # After a stop code all are about to stop together.
         processes.ask_to_stop()
@@ -149,6 +150,9 @@ async def run_processes(job: HostJob) -> HostReport:
         return HostReport(stop_code(signal.SIGTERM))
     if failed.code >= 0:
         return HostReport(failed.code)
+    if asked and -failed.code == signal.SIGTERM:
+        # It was asked before it could listen.
+        return HostReport(stop_code(signal.SIGTERM))
     killed = f"rank {job.first_rank + failed.local_rank} was ended by {signal.Signals(-failed.code).name}"
     if -failed.code == signal.SIGKILL and (oom_kills() > kills_before or log_tells_oom(failed.process)):
         killed += " by the kernel: out of memory"
@@ -169,7 +173,8 @@ class HostProcesses:
 
     def __init__(self, processes: Sequence[Process]) -> None:
         self._processes = processes
-        self._asked = False
+        self.asked = False
+        """Whether they were asked to stop."""
         self._hurry = asyncio.Event()
 
     async def first_failure(self) -> EndedProcess:
@@ -187,14 +192,14 @@ class HostProcesses:
 
     def ask_to_stop(self) -> None:
         """Ask all to save and stop; only once, because a second signal would cut the saving short."""
-        if not self._asked:
+        if not self.asked:
             self._terminate()
-        self._asked = True
+        self.asked = True
 
     def end_now(self) -> None:
         """Ask all to end at once, and wait for them no longer than that takes."""
         self._terminate()
-        self._asked = True
+        self.asked = True
         self._hurry.set()
 
     async def end_within(self, seconds: float) -> None:

@@ -7,15 +7,8 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 
-from tandem.cluster.launch.attempt import Team, run_attempt, say
-from tandem.cluster.launch.inspection import (
-    Inspection,
-    UnreachableError,
-    inspect_hosts,
-    meeting_address,
-    meeting_port,
-    put_in_order,
-)
+from tandem.cluster.launch.attempt import run_attempt, say
+from tandem.cluster.launch.inspection import inspect_hosts
 from tandem.cluster.launch.launch_order import LaunchHost, LaunchOrder
 from tandem.cluster.launch.restart_policy import (
     HEALTHY_SECONDS,
@@ -25,6 +18,15 @@ from tandem.cluster.launch.restart_policy import (
     after_attempt,
     after_failure,
     look_again_seconds,
+)
+from tandem.cluster.launch.team import (
+    Inspection,
+    Team,
+    UnreachableError,
+    meeting_address,
+    meeting_port,
+    put_in_order,
+    why_not_enough,
 )
 from tandem.cluster.launch.user_stop import UserStop
 from tandem.errors import TandemError
@@ -53,7 +55,7 @@ class Supervisor:
         self._losses = Counter[LaunchHost]()
         self._digest: str | None = None
         """Digest of the corpus that the first attempt found."""
-        self._newest_step: int | None = None
+        self._newest_step = 0
         """The newest checkpoint that any host is known to have had."""
 
     async def run(self) -> int:
@@ -85,7 +87,7 @@ class Supervisor:
             if found is None:
                 self._code = self._stop.code
                 return None
-            if not (trouble := self._trouble(found)):
+            if not (trouble := why_not_enough(self._order, found, self._newest_step)):
                 return self._team(found)
             move = after_failure(trouble, self._code, self._failures, self._order.restarts)
 
@@ -96,29 +98,10 @@ class Supervisor:
     async def _look(self, hosts: Sequence[LaunchHost]) -> Inspection:
         return await inspect_hosts(self._order, hosts, self._order.stop_seconds + LOOK_SECONDS, self._digest)
 
-    def _trouble(self, found: Inspection) -> str | None:
-        """Why the hosts that can be used are not enough to go on with."""
-        order, missing = self._order, ", ".join(host.name for host in found.faults)
-        if not missing:
-            return None
-        if len(found.facts) < order.min_hosts:
-            fewer = "" if order.min_hosts < len(order.hosts) else " (--min-hosts allows to go on with fewer)"
-            return f"{len(found.facts)} of {order.min_hosts} hosts can be used{fewer}: {found.said()}"
-        if order.run is None or order.mirrored:
-            return None
-        here = ", ".join(host.name for host in found.facts)
-        elsewhere = "put it on a disk that all hosts share, or set checkpoint.mirror"
-        if not any(fact.has_run for fact in found.facts.values()):
-            return f"{missing}: lost with the only copy of {order.run}, of which {here} has nothing; {elsewhere}"
-        if (found.newest_step or 0) < (self._newest_step or 0):
-            had = f"{here} has step {found.newest_step or 0:,} of {order.run}"
-            return f"{missing}: lost with the checkpoint of step {self._newest_step:,}; {had}; {elsewhere}"
-        return None
-
     def _team(self, found: Inspection) -> Team:
         """The usable hosts as a team; who leads it and who is missing is said."""
         order, hosts = self._order, put_in_order(found.facts)
-        self._newest_step = max(found.newest_step or 0, self._newest_step or 0)
+        self._newest_step = max(found.newest_step or 0, self._newest_step)
         self._losses.update(found.faults.keys())
         if found.faults:
             say(f"going on with {', '.join(host.name for host in hosts)}, without {found.said()}")
@@ -133,7 +116,7 @@ class Supervisor:
         if self._order.run is None or ending.seconds < HEALTHY_SECONDS or not ending.cause.kind.mendable:
             return ending
         newest = (await self._look(team.hosts)).newest_step
-        return replace(ending, saved=(newest or 0) > (self._newest_step or 0))
+        return replace(ending, saved=(newest or 0) > self._newest_step)
 
     def _host_back_of(self, team: Team) -> Callable[[], Awaitable[None]]:
         """Waits until a lost host of the team is back, for ever if none is lost."""
