@@ -155,6 +155,8 @@ class TrainConfig(Section):
     """On GPUs, compute the same bits every time, in slower kernels; processors always do."""
     log_every: int = Field(default=100, ge=1)
     """Steps between two log lines."""
+    stop_seconds: float = Field(default=30, gt=0)
+    """Longest time from a signal that asks to stop to the end of the process, whatever the others do."""
 
 
 class ExchangeConfig(Section):

@@ -11,3 +11,7 @@ class JoinError(TandemError):
 
 class SaidElsewhereError(TandemError):
     """This process ends for a reason that another one tells; it only exits with code 2."""
+
+
+class LostPeerError(TandemError):
+    """Another process of the run, its host or the network to it is gone: exit code 75, for it is worth another try."""

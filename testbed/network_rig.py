@@ -160,9 +160,19 @@ class Rig:
             for key in (user_key, host_key):
                 _do(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)])
             for host in self.hosts:
-                self._start_sshd(host, user_key, host_key)
+                self._start_sshd(host)
             self._ssh = self._client_settings(user_key)
         return self._ssh
+
+    def power_off(self, host: Host) -> None:
+        """End everything on a host at once, its ssh server, too; the others find nobody there any more."""
+        while left := _do(["ip", "netns", "pids", host.namespace]).split():
+            for identifier in left:
+                _end(int(identifier))
+
+    def power_on(self, host: Host) -> None:
+        """Start the ssh server of a host that was off."""
+        self._start_sshd(host)
 
     def _add_namespace(self, name: str) -> None:
         _do(["ip", "netns", "add", name])
@@ -193,17 +203,19 @@ class Rig:
             _do(["ip", "-n", host.namespace, "address", "add", f"{host.address}/24", "dev", CARD])
             _do(["ip", "-n", host.namespace, "link", "set", CARD, "up"])
 
-    def _start_sshd(self, host: Host, user_key: Path, host_key: Path) -> None:
+    def _start_sshd(self, host: Host) -> None:
         config = self._directory / f"sshd-{host.name}"
         config.write_text(
             f"Port {SSH_PORT}\n"
             f"ListenAddress {host.address}\n"
-            f"HostKey {host_key}\n"
-            f"AuthorizedKeysFile {user_key}.pub\n"
+            f"HostKey {self._directory / 'host_key'}\n"
+            f"AuthorizedKeysFile {self._directory / 'user_key'}.pub\n"
             f"PidFile {config}.pid\n"
             "StrictModes no\n"
             "UsePAM no\n"
             "PermitRootLogin yes\n"
+            # Whoever logs in finds the package that this process has found.
+            f"SetEnv PYTHONPATH={os.environ.get('PYTHONPATH', '')}\n"
         )
         # sshd wants it and only the service of that name makes it; other servers may use it, so it stays.
         Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
@@ -241,9 +253,7 @@ class Rig:
         for process in self._processes:
             self.end(process)
         for host in self.hosts:
-            while left := _do(["ip", "netns", "pids", host.namespace]).split():
-                for identifier in left:
-                    _end(int(identifier))
+            self.power_off(host)
 
 
 @contextmanager

@@ -11,6 +11,7 @@ import typer
 
 import tandem
 from tandem.cli.options import AsJson, Overrides, SetOption, all_settings, open_console, print_json
+from tandem.errors import TandemError
 from tandem.process_exit import stop_code
 
 
@@ -51,24 +52,39 @@ def launch(
         str | None, typer.Option(help="Address at which the others reach the first host, if not the one ssh uses.")
     ] = None,
     join_seconds: Annotated[int, typer.Option(help="Longest wait for a host's answer before the start.")] = 120,
+    restarts: Annotated[
+        int, typer.Option(min=0, help="Start again after a lost process, host or connection, so many times in a row.")
+    ] = 0,
+    min_hosts: Annotated[
+        int | None,
+        typer.Option(min=1, help="Fewest hosts to go on with while others are lost; by default all are needed."),
+    ] = None,
 ) -> None:
     """Run a command on several hosts at once, over ssh; Ctrl-C or the end of one ends all."""
     import shlex
 
     from tandem.cluster.join.launchers import parse_hosts
-    from tandem.cluster.launch.ssh_launch import LaunchHost, LaunchOrder
-    from tandem.cluster.launch.ssh_launch import launch as launch_on_hosts
+    from tandem.cluster.launch.launch_order import LaunchHost, LaunchOrder
+    from tandem.cluster.launch.supervisor import launch as launch_on_hosts
 
-    given = _check_command(arguments)
+    named = [LaunchHost(name, processes) for name, processes in parse_hosts(hosts)]
+    if min_hosts is not None and (min_hosts > len(named) or not restarts):
+        raise TandemError(f"--min-hosts {min_hosts}: needs --restarts, and as many hosts in -H {hosts}")
+    given, settings = _check_command(arguments)
     order = LaunchOrder(
-        hosts=[LaunchHost(name, processes) for name, processes in parse_hosts(hosts)],
+        hosts=named,
         arguments=arguments,
         corpus=given.get("corpus"),
+        run=None if settings is None else given["run"],
+        mirrored=False,
         as_json=given.get("as_json", False),
         ssh=shlex.split(ssh),
         port=port,
         address=address,
         join_seconds=join_seconds,
+        stop_seconds=(settings or tandem.Config()).train.stop_seconds,
+        restarts=restarts,
+        min_hosts=min_hosts or len(named),
     )
     raise typer.Exit(launch_on_hosts(order))
 
@@ -87,8 +103,8 @@ def demo(
         print_json(answer)
 
 
-def _check_command(arguments: list[str]) -> dict[str, Any]:
-    """Find here, and once, what every process would find wrong with its command line or settings; its parameters."""
+def _check_command(arguments: list[str]) -> tuple[dict[str, Any], tandem.Config | None]:
+    """Find here, and once, what every process would find wrong with its command line; its parameters and settings."""
     from tandem.cli.command_line import command_group
 
     group = command_group()
@@ -96,6 +112,6 @@ def _check_command(arguments: list[str]) -> dict[str, Any]:
     name, command, rest = group.resolve_command(context, list(arguments))
     assert command is not None, "resolving fails otherwise"
     given = command.make_context(name, rest, parent=context).params
-    if name == "train":
-        tandem.Config.load(given["config"], given["overrides"] or [])
-    return given
+    if name != "train":
+        return given, None
+    return given, tandem.Config.load(given["config"], all_settings(given["overrides"], given["setting"]))

@@ -23,7 +23,7 @@ from tandem.cluster.join.meeting_store import Deadline, open_store
 from tandem.cluster.join.roll_call import Member, call_roll, combined_fault, start_together
 from tandem.cluster.source_version import package_version
 from tandem.config import ClusterConfig
-from tandem.errors import JoinError, SaidElsewhereError, TandemError
+from tandem.errors import JoinError, LostPeerError, SaidElsewhereError, TandemError
 from tandem.monitor.network_interfaces import Interface, host_identity, host_name, interface_named, interface_towards
 from tandem.process_exit import ignore_sigterm
 from tandem.storage import error_in_words
@@ -194,7 +194,7 @@ def joined_world(settings: ClusterConfig | None = None) -> Iterator[World]:
     except RuntimeError as error:
         if not is_lost_peer(error):
             raise
-        raise TandemError(
+        raise LostPeerError(
             "lost the connection to another process; see what it said, then start again to go on"
         ) from error
 

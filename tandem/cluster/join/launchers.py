@@ -211,7 +211,9 @@ def parse_hosts(text: str) -> list[tuple[str, int]]:
     hosts = []
     for part in text.split(","):
         # The host may be an IPv6 address in brackets: only what follows the last colon outside them is a number.
-        match = re.fullmatch(r"\s*([\w.@-]+|\[[0-9a-fA-F:.%\w]+\])(?::([1-9]\d*))?\s*", part)
+        # A name that begins with a hyphen would be an option of ssh's.
+        name = r"(?:\w[\w.-]*@)?\w[\w.-]*|\[[0-9a-fA-F:.%\w]+\]"
+        match = re.fullmatch(rf"\s*({name})(?::([1-9]\d*))?\s*", part, re.ASCII)
         if not match:
             raise TandemError(f"-H {text}: {part!r} is not of the form host or host:processes, for example vm1:2,vm2:2")
         hosts.append((match[1].strip("[]"), int(match[2] or 1)))

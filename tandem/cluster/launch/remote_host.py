@@ -1,12 +1,14 @@
-"""The part of `tandem launch` that runs on every host: inspects it, then runs its training processes.
+"""The agent of `tandem launch` on every host: inspects it, or runs its training processes and reports how they ended.
 
-One JSON object on the command line says what to do. While processes run, standard input is the line to the launcher:
-the word `stop` asks them to save and stop, and its end, whatever has happened to the launcher or the network, ends all.
+The first line of standard input is the order, a JSON object: on a command line everybody on the host could read it.
+While processes run, further lines come from the launcher: `stop` asks them to save and stop, `end` ends them at once,
+and the end of input or a long silence, whatever has happened to the launcher or the network, asks them to stop, too.
 """
 
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import json
 import os
 import signal
@@ -19,16 +21,25 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import psutil
+
+from tandem.cluster.launch.launch_order import LAUNCH_VARIABLE
+from tandem.cluster.launch.out_of_memory import log_tells_oom, oom_kills
+from tandem.cluster.launch.restart_policy import HostReport
 from tandem.cluster.source_version import package_version
 from tandem.errors import TandemError
-from tandem.monitor.network_interfaces import host_name
+from tandem.layout import RunPaths, checkpoint_directories
 from tandem.process_exit import SIGNALLED, is_stop_code, stop_code
 
-STOP, ALIVE = "stop", "alive"
+STOP, END, ALIVE = "stop", "end", "alive"
+# Stands before the agent's report on standard error, which it shares with its processes.
+REPORT_MARK = "\x1e"
 # A launcher that is not heard for so long is gone, or the network to it is.
 SILENCE_SECONDS = 60
-# Between asking a process to end and ending it: enough to close files, not enough to wait for a lost peer.
+# What a process gets beyond its own deadline for saving and stopping, and all that it gets when it is to end at once.
 GRACE_SECONDS = 5
+# Linux's number for "send me this signal when my parent dies".
+PR_SET_PDEATHSIG = 1
 
 
 @dataclass(frozen=True)
@@ -39,6 +50,11 @@ class HostFacts:
     corpus_digest: str | None
     fault: str | None
     free_port: int
+    """A free port, or 0 if the one that was asked for is in use."""
+    has_run: bool
+    """Whether this host has the run's directory, with more in it than a journal."""
+    newest_step: int | None
+    """Step of the newest checkpoint in it."""
     own_address: str | None
     """This host's address, as the launcher's connection reached it."""
     launcher_address: str | None
@@ -57,10 +73,16 @@ class HostJob:
     arguments: list[str]
     """The `tandem` command that every process runs."""
     environment: dict[str, str]
+    stop_seconds: float
+    """Longest time that a process takes to save and stop when it is asked to."""
 
 
-def inspect_host(corpus: str | None, port: int | None) -> HostFacts:
-    """The facts about this host that must fit those of the others, or what is wrong with it."""
+def inspect_host(corpus: str | None, run: str | None, port: int | None, mark: str, stop_seconds: float) -> HostFacts:
+    """The facts about this host that must fit those of the others, or what is wrong with it.
+
+    What an earlier attempt of this launch has left here, cut off from its launcher, is ended first.
+    """
+    _end_leftovers(mark, stop_seconds + GRACE_SECONDS)
     digest, fault, free_port = None, None, 0
     if corpus is not None:
         from tandem.corpus.prepared import PreparedCorpus
@@ -69,12 +91,35 @@ def inspect_host(corpus: str | None, port: int | None) -> HostFacts:
             digest = PreparedCorpus.open(Path(corpus)).digest
         except (TandemError, OSError) as error:
             fault = str(error)
-    try:
+    with suppress(OSError):
         free_port = _free_port(port or 0)
-    except OSError as error:
-        fault = fault or f"port {port} cannot be used ({error.strerror}); choose another --port"
+    has_run, newest = False, None
+    if run is not None:
+        paths = RunPaths(Path(run))
+        has_run, newest = paths.run_file.is_file(), max(checkpoint_directories(paths.checkpoints), default=None)
     client, _, server, _ = (os.environ.get("SSH_CONNECTION", "") + "   ").split(" ")[:4]
-    return HostFacts(package_version(), digest, fault, free_port, server or None, client or None)
+    own, launcher = server or None, client or None
+    return HostFacts(package_version(), digest, fault, free_port, has_run, newest, own, launcher)
+
+
+def _end_leftovers(mark: str, seconds: float) -> None:
+    """Ask the processes that carry a launch's mark to save and stop, and end those that do not in time."""
+    left = [process for process in psutil.process_iter() if _mark(process) == mark]
+    for process in left:
+        with suppress(psutil.Error):
+            process.terminate()
+    _, deaf = psutil.wait_procs(left, seconds)
+    for process in deaf:
+        with suppress(psutil.Error):
+            process.kill()
+    psutil.wait_procs(deaf, GRACE_SECONDS)
+
+
+def _mark(process: psutil.Process) -> str | None:
+    try:
+        return process.environ().get(LAUNCH_VARIABLE)
+    except (psutil.Error, OSError):  # another user's, or gone
+        return None
 
 
 def _free_port(wanted: int) -> int:
@@ -86,84 +131,138 @@ def _free_port(wanted: int) -> int:
         return int(probe.getsockname()[1])
 
 
-async def run_processes(order: HostJob) -> int:
-    """Run training processes until they end or the launcher lets go; the exit code of the first that failed."""
-    processes = [await _start(order, local_rank) for local_rank in range(order.count)]
-    working = asyncio.create_task(_first_failure(order.first_rank, processes))
+async def run_processes(job: HostJob) -> HostReport:
+    """Run training processes until they end or the launcher lets go, and end what is left of them."""
+    kills_before = oom_kills()
+    processes = HostProcesses([await _start(job, local_rank) for local_rank in range(job.count)])
+    working = asyncio.create_task(processes.first_failure())
     obeying = asyncio.create_task(_obey(processes))
     await asyncio.wait([working, obeying], return_when=asyncio.FIRST_COMPLETED)
-    code = working.result() if working.done() else stop_code(signal.SIGTERM)
+    failed = working.result() if working.done() else None
     working.cancel()
-    if working.done() and is_stop_code(code):
-        # All save and stop together: the others are still closing what they have open.
-        await _wait(processes)
-    await _end(processes)
-    return code
+    asked = processes.asked
+    if failed is None or not is_stop_code(failed.code):
+        # After a stop code all are about to stop together.
+        processes.ask_to_stop()
+    await processes.end_within(job.stop_seconds + GRACE_SECONDS)
+    obeying.cancel()
+    if failed is None:
+        return HostReport(stop_code(signal.SIGTERM))
+    if failed.code >= 0:
+        return HostReport(failed.code)
+    if asked and -failed.code == signal.SIGTERM:
+        # It was asked before it could listen.
+        return HostReport(stop_code(signal.SIGTERM))
+    killed = f"rank {job.first_rank + failed.local_rank} was ended by {signal.Signals(-failed.code).name}"
+    if -failed.code == signal.SIGKILL and (oom_kills() > kills_before or log_tells_oom(failed.process)):
+        killed += " by the kernel: out of memory"
+    return HostReport(SIGNALLED - failed.code, killed)
 
 
-async def _wait(processes: Sequence[Process]) -> None:
-    """Wait a while for processes to end by themselves."""
-    with suppress(TimeoutError):
-        await asyncio.wait_for(asyncio.gather(*(process.wait() for process in processes)), GRACE_SECONDS)
+@dataclass(frozen=True)
+class EndedProcess:
+    """A training process that has ended, with its exit code as Python counts it: negative for a signal."""
+
+    local_rank: int
+    process: int
+    code: int
 
 
-async def _start(order: HostJob, local_rank: int) -> Process:
+class HostProcesses:
+    """The training processes of this host, and how they are ended."""
+
+    def __init__(self, processes: Sequence[Process]) -> None:
+        self._processes = processes
+        self.asked = False
+        """Whether they were asked to stop."""
+        self._hurry = asyncio.Event()
+
+    async def first_failure(self) -> EndedProcess:
+        """The first process that fails, or the last one if all have ended well."""
+
+        async def ended(local_rank: int, process: Process) -> EndedProcess:
+            return EndedProcess(local_rank, process.pid, await process.wait())
+
+        last = EndedProcess(0, 0, 0)
+        for end in asyncio.as_completed([ended(*ranked) for ranked in enumerate(self._processes)]):
+            last = await end
+            if last.code:
+                break
+        return last
+
+    def ask_to_stop(self) -> None:
+        """Ask all to save and stop; only once, because a second signal would cut the saving short."""
+        if not self.asked:
+            self._terminate()
+        self.asked = True
+
+    def end_now(self) -> None:
+        """Ask all to end at once, and wait for them no longer than that takes."""
+        self._terminate()
+        self.asked = True
+        self._hurry.set()
+
+    async def end_within(self, seconds: float) -> None:
+        """Wait for all to end by themselves, then end them with all that they have started."""
+        waits = [asyncio.create_task(self._ended()), asyncio.create_task(self._hurry.wait())]
+        await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        if self._hurry.is_set():
+            await asyncio.wait(waits[:1], timeout=GRACE_SECONDS)
+        for process in self._processes:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+        for wait in waits:
+            wait.cancel()
+
+    async def _ended(self) -> None:
+        await asyncio.gather(*(process.wait() for process in self._processes))
+
+    def _terminate(self) -> None:
+        for process in self._processes:
+            with suppress(ProcessLookupError):
+                process.terminate()
+
+
+async def _start(job: HostJob, local_rank: int) -> Process:
     place = {
-        "RANK": order.first_rank + local_rank,
-        "WORLD_SIZE": order.world_size,
+        "RANK": job.first_rank + local_rank,
+        "WORLD_SIZE": job.world_size,
         "LOCAL_RANK": local_rank,
-        "MASTER_ADDR": order.address,
-        "MASTER_PORT": order.port,
+        "MASTER_ADDR": job.address,
+        "MASTER_PORT": job.port,
     }
     # The processes of a host share its cores, unless the user says otherwise.
-    threads = {"OMP_NUM_THREADS": str(max(len(os.sched_getaffinity(0)) // order.count, 1))}
-    environment = {**threads, **os.environ, **order.environment, **{name: str(value) for name, value in place.items()}}
-    command = [sys.executable, "-m", "tandem", *order.arguments]
-    # A process group of its own, with which whatever the process starts can be ended.
-    return await asyncio.create_subprocess_exec(*command, stdin=DEVNULL, env=environment, process_group=0)
+    threads = {"OMP_NUM_THREADS": str(max(len(os.sched_getaffinity(0)) // job.count, 1))}
+    environment = {**threads, **os.environ, **job.environment, **{name: str(value) for name, value in place.items()}}
+    command = [sys.executable, "-m", "tandem", *job.arguments]
+    return await asyncio.create_subprocess_exec(
+        *command,
+        stdin=DEVNULL,
+        env=environment,
+        # A process group of its own, with which whatever the process starts can be ended.
+        process_group=0,
+        preexec_fn=_stop_with_agent,
+    )
 
 
-async def _first_failure(first_rank: int, processes: Sequence[Process]) -> int:
-    """The exit code of the first process that fails, 0 when all have ended well."""
-
-    async def ended(rank: int, process: Process) -> tuple[int, int]:
-        return rank, await process.wait()
-
-    for end in asyncio.as_completed([ended(*ranked) for ranked in enumerate(processes, first_rank)]):
-        rank, code = await end
-        if code < 0:
-            ended_by = signal.Signals(-code).name
-            print(f"tandem: rank {rank} on {host_name()} was ended by {ended_by}", file=sys.stderr)
-            return SIGNALLED - code
-        if code:
-            return code
-    return 0
+def _stop_with_agent() -> None:
+    """Have the kernel ask this process to stop when the agent is killed: nobody would look after it any more."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
-async def _obey(processes: Sequence[Process]) -> None:
+async def _obey(processes: HostProcesses) -> None:
     """Do what the launcher says, until it says nothing any more."""
     launcher = asyncio.StreamReader()
     protocol = asyncio.StreamReaderProtocol(launcher)
     await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, sys.stdin)
     with suppress(TimeoutError):
-        while words := await asyncio.wait_for(launcher.read(4096), SILENCE_SECONDS):
-            if STOP in words.decode().split():
-                _terminate(processes)
-
-
-async def _end(processes: Sequence[Process]) -> None:
-    """Ask processes to end, and after a while end them with all that they have started."""
-    _terminate(processes)
-    await _wait(processes)
-    for process in processes:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-
-
-def _terminate(processes: Sequence[Process]) -> None:
-    for process in processes:
-        with suppress(ProcessLookupError):
-            process.terminate()
+        while line := await asyncio.wait_for(launcher.readline(), SILENCE_SECONDS):
+            word = line.decode().strip()
+            if word == STOP:
+                processes.ask_to_stop()
+            elif word == END:
+                processes.end_now()
+                return
 
 
 def main(order: dict[str, Any]) -> int:
@@ -173,9 +272,15 @@ def main(order: dict[str, Any]) -> int:
             print(json.dumps(asdict(inspect_host(**details))))
             return 0
         case {"run": dict(details)}:
-            return asyncio.run(run_processes(HostJob(**details)))
+            report = asyncio.run(run_processes(HostJob(**details)))
+            with suppress(BrokenPipeError):  # the launcher may be gone
+                print(f"{REPORT_MARK}{json.dumps(asdict(report))}", file=sys.stderr, flush=True)
+            return report.code
     raise AssertionError(f"unknown order {order}")
 
 
 if __name__ == "__main__":
-    raise SystemExit(main(json.loads(sys.argv[1])))
+    # Byte by byte up to the end of the line: what comes after it is for whoever obeys the launcher.
+    with open(0, "rb", buffering=0, closefd=False) as standard_input:
+        first_line = standard_input.readline()
+    raise SystemExit(main(json.loads(first_line)))

@@ -231,6 +231,12 @@ def test_parse_hosts(text: str, expected: list[tuple[str, int]]) -> None:
         ("vm1:2:3", "'vm1:2:3'"),
         ("fe80::1", "'fe80::1'"),
         ("vm1;reboot", "'vm1;reboot'"),
+        ("-oProxyCommand", "'-oProxyCommand'"),
+        ("me@-vm1", "'me@-vm1'"),
+        ("vm1$(id)", "'vm1$(id)'"),
+        ("vm1`id`", "'vm1`id`'"),
+        ("vm1|id:2", "'vm1|id:2'"),
+        ("vm1'", '"vm1\'"'),
     ],
 )
 def test_parse_hosts_names_what_is_no_host(text: str, part: str) -> None:

@@ -1,0 +1,148 @@
+"""`tandem launch`: runs a command on several hosts, and starts it again when it fails, with the hosts that are left."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+
+from tandem.cluster.launch.attempt import run_attempt, say
+from tandem.cluster.launch.inspection import inspect_hosts
+from tandem.cluster.launch.launch_order import LaunchHost, LaunchOrder
+from tandem.cluster.launch.restart_policy import (
+    HEALTHY_SECONDS,
+    AttemptEnding,
+    End,
+    StartAgain,
+    after_attempt,
+    after_failure,
+    look_again_seconds,
+)
+from tandem.cluster.launch.team import (
+    Inspection,
+    Team,
+    UnreachableError,
+    meeting_address,
+    meeting_port,
+    put_in_order,
+    why_not_enough,
+)
+from tandem.cluster.launch.user_stop import UserStop
+from tandem.errors import TandemError
+
+# To connect and look around, beside the time that the remains of an earlier attempt get to end.
+LOOK_SECONDS = 30
+
+
+def launch(order: LaunchOrder) -> int:
+    """Check all hosts, start everything, wait, start again where that may help; the exit code of the whole."""
+    return asyncio.run(_supervised(order))
+
+
+async def _supervised(order: LaunchOrder) -> int:
+    stop = UserStop()
+    with stop.listening():
+        return await Supervisor(order, stop).run()
+
+
+class Supervisor:
+    """Attempt after attempt, until one ends well or nothing more can be done."""
+
+    def __init__(self, order: LaunchOrder, stop: UserStop) -> None:
+        self._order, self._stop = order, stop
+        self._attempts, self._failures, self._code = 0, 0, 0
+        self._losses = Counter[LaunchHost]()
+        self._digest: str | None = None
+        """Digest of the corpus that the first attempt found."""
+        self._newest_step = 0
+        """The newest checkpoint that any host is known to have had."""
+
+    async def run(self) -> int:
+        found = await self._stop.unless_asked(inspect_hosts(self._order, self._order.hosts, self._order.join_seconds))
+        if found is None:
+            return self._stop.code
+        if found.faults:
+            raise TandemError(found.said())
+        self._digest = next(iter(found.facts.values())).corpus_digest
+        team: Team | None = self._team(found)
+        while team is not None:
+            self._attempts += 1
+            ending = await run_attempt(self._order, team, self._attempts, self._stop, self._host_back_of(team))
+            ending = await self._look_for_gain(team, ending)
+            self._code = ending.cause.code
+            team = await self._next_team(after_attempt(ending, self._failures, self._order.restarts))
+        return self._code
+
+    async def _next_team(self, move: End | StartAgain) -> Team | None:
+        """The hosts of the next attempt, after as many pauses as it takes; None when there is to be none."""
+        while True:
+            if move.words:
+                say(move.words)
+            if isinstance(move, End):
+                self._code = move.code
+                return None
+            self._failures = move.failures
+            found = await self._stop.unless_asked(self._look_after(move.pause))
+            if found is None:
+                self._code = self._stop.code
+                return None
+            if not (trouble := why_not_enough(self._order, found, self._newest_step)):
+                return self._team(found)
+            move = after_failure(trouble, self._code, self._failures, self._order.restarts)
+
+    async def _look_after(self, pause: float) -> Inspection:
+        await asyncio.sleep(pause)
+        return await self._look(self._order.hosts)
+
+    async def _look(self, hosts: Sequence[LaunchHost]) -> Inspection:
+        return await inspect_hosts(self._order, hosts, self._order.stop_seconds + LOOK_SECONDS, self._digest)
+
+    def _team(self, found: Inspection) -> Team:
+        """The usable hosts as a team; who leads it and who is missing is said."""
+        order, hosts = self._order, put_in_order(found.facts)
+        self._newest_step = max(found.newest_step or 0, self._newest_step)
+        self._losses.update(found.faults.keys())
+        if found.faults:
+            say(f"going on with {', '.join(host.name for host in hosts)}, without {found.said()}")
+        given_first = next(iter(found.facts))
+        if hosts[0] is not given_first:
+            say(f"{hosts[0].name} has the newest checkpoint (step {found.newest_step or 0:,}) and is the first host")
+        port = meeting_port(order, hosts[0], found.facts[hosts[0]])
+        return Team(hosts, list(found.faults), meeting_address(order, found.facts, hosts[0]), port)
+
+    async def _look_for_gain(self, team: Team, ending: AttemptEnding) -> AttemptEnding:
+        """After a long attempt, find out whether it has left a newer checkpoint: only then does it count as healthy."""
+        if self._order.run is None or ending.seconds < HEALTHY_SECONDS or not ending.cause.kind.mendable:
+            return ending
+        newest = (await self._look(team.hosts)).newest_step
+        return replace(ending, saved=(newest or 0) > self._newest_step)
+
+    def _host_back_of(self, team: Team) -> Callable[[], Awaitable[None]]:
+        """Waits until a lost host of the team is back, for ever if none is lost."""
+
+        async def any_back() -> None:
+            watching = [asyncio.create_task(self._back(host)) for host in team.lost]
+            try:
+                await asyncio.wait(
+                    watching or [asyncio.get_running_loop().create_future()], return_when="FIRST_COMPLETED"
+                )
+            finally:
+                for watch in watching:
+                    watch.cancel()
+
+        return any_back
+
+    async def _back(self, host: LaunchHost) -> None:
+        """Look for a lost host every so often, until it can be used again."""
+        said = ""
+        while True:
+            await asyncio.sleep(look_again_seconds(self._losses[host]))
+            found = await self._look([host])
+            if host in found.facts:
+                say(f"{host.name}: is back; asking the others to save and stop, to go on with it")
+                return
+            # It answers, but is not as it was: that would never be found out.
+            if not isinstance(found.faults[host], UnreachableError) and said != found.said():
+                said = found.said()
+                say(f"{said}; until then the run goes on without it")

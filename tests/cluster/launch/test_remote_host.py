@@ -1,0 +1,143 @@
+"""The agent of a host by itself: orders arrive as they were given, and endings are told as what they were."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from subprocess import PIPE
+from typing import Any
+
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+from tandem.cluster.launch.remote_host import REPORT_MARK, HostJob
+from testbed.network_rig import Rig, Ssh
+from tests.cluster.launch.test_ssh_launch import with_path
+
+pytestmark = pytest.mark.slow
+
+AGENT = ["-m", "tandem.cluster.launch.remote_host"]
+# Every Python reads this file when it starts; the training processes go no further.
+SAY_ARGUMENTS = """
+import json, os, sys
+if "RANK" in os.environ:
+    print(json.dumps(sys.orig_argv), flush=True)
+    os._exit(0)
+"""
+USE_MEMORY = """
+import os
+if "RANK" in os.environ:
+    used = []
+    while True:
+        used.append(bytearray(10_000_000))
+"""
+# A control group that holds the agent, and its training process up to a point.
+LIMIT_BYTES = 200_000_000
+
+
+def job(arguments: list[str], environment: Mapping[str, str], count: int = 1) -> dict[str, Any]:
+    wanted = HostJob(
+        first_rank=3,
+        count=count,
+        world_size=4,
+        address="127.0.0.1",
+        port=1,
+        arguments=arguments,
+        environment=dict(environment),
+        stop_seconds=5,
+    )
+    return {"run": asdict(wanted)}
+
+
+def sitecustomize(directory: Path, text: str) -> dict[str, str]:
+    directory.mkdir(exist_ok=True)
+    (directory / "sitecustomize.py").write_text(text)
+    return with_path(directory)
+
+
+def worked(command: list[str], order: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """What the processes of an agent printed, and its report; its launcher stays until then."""
+    with subprocess.Popen(command, stdin=PIPE, stdout=PIPE, stderr=PIPE, text=True) as agent:
+        assert agent.stdin is not None
+        assert agent.stdout is not None
+        assert agent.stderr is not None
+        agent.stdin.write(json.dumps(order) + "\n")
+        agent.stdin.flush()
+        out = agent.stdout.read()
+        said, mark, report = agent.stderr.read().partition(REPORT_MARK)
+    assert mark, said
+    return out, json.loads(report)
+
+
+# Whatever a command line can hold: all but the character that ends it.
+ANYTHING = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=40)
+NASTY = st.sampled_from(
+    ["", " ", "'", '"', "\n", ";reboot", "$(id)", "`id`", "$HOME", "a\\\nb", "*", "--", "&", "é", "\x1e"]
+)
+
+
+# Looking for a smaller example would take a login each time.
+@settings(max_examples=5, phases=[Phase.generate])
+@given(arguments=st.lists(ANYTHING | NASTY, min_size=10, max_size=60))
+def test_arguments_arrive_as_they_are(
+    rig: Rig, rig_ssh: Ssh, tmp_path_factory: pytest.TempPathFactory, arguments: list[str]
+) -> None:
+    """Over a real ssh and the shell behind it."""
+    environment = sitecustomize(tmp_path_factory.getbasetemp() / "say", SAY_ARGUMENTS)
+    there = f"cd / && {sys.executable} {' '.join(AGENT)}"
+    ssh = ["ip", "netns", "exec", rig.hosts[0].namespace, "ssh", "-F", str(rig_ssh.config), "vm2", there]
+    out, report = worked(ssh, job(arguments, environment))
+    assert report == {"code": 0, "killed": None}
+    assert json.loads(out) == [sys.executable, "-m", "tandem", *arguments]
+
+
+@pytest.fixture
+def memory_group() -> Iterator[Path]:
+    """A control group with little memory."""
+    group = Path("/sys/fs/cgroup/memory") / f"tandem-{os.getpid()}"
+    try:
+        group.mkdir()
+        (group / "memory.limit_in_bytes").write_text(str(LIMIT_BYTES))
+    except OSError as error:
+        pytest.skip(f"no control group with a limit of memory here: {error}")
+    yield group
+    group.rmdir()
+
+
+def test_out_of_memory_is_told(memory_group: Path, tmp_path: Path) -> None:
+    environment = sitecustomize(tmp_path / "use", USE_MEMORY)
+    inside = ["sh", "-c", f'echo $$ > {memory_group}/cgroup.procs; exec "$@"', "sh", sys.executable, *AGENT]
+    _, report = worked(inside, job([], environment))
+    assert report == {"code": 137, "killed": "rank 3 was ended by SIGKILL by the kernel: out of memory"}
+
+
+def test_what_an_earlier_attempt_left_is_ended_before_the_next(tmp_path: Path) -> None:
+    left = subprocess.Popen(["sleep", "infinity"], env={**os.environ, "TANDEM_LAUNCH": "abc-vm1"})
+    other = subprocess.Popen(["sleep", "infinity"], env={**os.environ, "TANDEM_LAUNCH": "abc-vm2"})
+    look = {"corpus": None, "run": str(tmp_path), "port": None, "mark": "abc-vm1", "stop_seconds": 60}
+    order = json.dumps({"inspect": look}) + "\n"
+    answer = subprocess.run([sys.executable, *AGENT], input=order, capture_output=True, text=True, check=True)
+    facts = json.loads(answer.stdout)
+    assert (facts["has_run"], facts["newest_step"], facts["fault"]) == (False, None, None)
+    # Waited for, so that nothing of it stands in the way.
+    assert left.wait() == -15
+    assert other.poll() is None
+    other.kill()
+    other.wait()
+
+
+def test_the_newest_checkpoint_is_told(tmp_path: Path) -> None:
+    (tmp_path / "run.json").write_text("{}")
+    for step in (4, 12, 8):
+        (tmp_path / f"checkpoints/step-{step:08d}").mkdir(parents=True)
+    look = {"corpus": None, "run": str(tmp_path), "port": None, "mark": "abc-vm1", "stop_seconds": 1}
+    order = json.dumps({"inspect": look}) + "\n"
+    answer = subprocess.run([sys.executable, *AGENT], input=order, capture_output=True, text=True, check=True)
+    facts = json.loads(answer.stdout)
+    assert (facts["has_run"], facts["newest_step"]) == (True, 12)
