@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import torch
@@ -18,7 +19,8 @@ from torch import Tensor
 from torch.distributed import PrefixStore, Store
 
 from tandem.cluster.devices import gpu_count, gpu_of, local_device
-from tandem.cluster.join.launchers import ProcessRank, expected_hosts, process_rank, rendezvous
+from tandem.cluster.join.identity import secret_token
+from tandem.cluster.join.launchers import ProcessRank, expected_hosts, process_rank, rendezvous, threads_of_task
 from tandem.cluster.join.meeting_store import Deadline, open_store
 from tandem.cluster.join.roll_call import Member, call_roll, combined_fault, start_together
 from tandem.cluster.source_version import package_version
@@ -175,18 +177,20 @@ def is_lost_peer(error: RuntimeError) -> bool:
 
 
 @contextmanager
-def joined_world(settings: ClusterConfig | None = None) -> Iterator[World]:
-    """Join the processes that were started together, or stand alone.
+def joined_world(settings: ClusterConfig | None = None, run: Path | None = None) -> Iterator[World]:
+    """Join the processes that were started together to work on a run's directory, or stand alone.
 
     The process groups are never destroyed, because that can abort the process: it leaves through `end_process`.
     """
     mine = process_rank()
     device = local_device(mine.local_rank)
+    if (threads := threads_of_task()) is not None:
+        torch.set_num_threads(threads)
     if mine.size == 1:
         gpu = gpu_of(device)
         yield World(0, 1, device, host_names=(host_name(),), host_cards=() if gpu is None else (gpu.uuid,))
         return
-    world = _join(settings or ClusterConfig(), mine, device)
+    world = _join(settings or ClusterConfig(), mine, device, "" if run is None else str(run.resolve()))
     try:
         yield world
     except RuntimeError as error:
@@ -197,11 +201,11 @@ def joined_world(settings: ClusterConfig | None = None) -> Iterator[World]:
         ) from error
 
 
-def _join(settings: ClusterConfig, mine: ProcessRank, device: torch.device) -> World:
+def _join(settings: ClusterConfig, mine: ProcessRank, device: torch.device, run: str) -> World:
     """Meet the others at the roll call, choose the interface, connect."""
     deadline = Deadline(settings.join_seconds)
-    store, address = open_store(rendezvous(), mine, deadline)
-    gpu = gpu_of(device)
+    place = open_store(rendezvous(), mine, deadline)
+    store, address, gpu = place.door.room, place.address, gpu_of(device)
     me = Member(
         mine.rank,
         host_name(),
@@ -210,8 +214,9 @@ def _join(settings: ClusterConfig, mine: ProcessRank, device: torch.device) -> W
         package_version(),
         visible_gpus=gpu_count(),
         gpu=None if gpu is None else gpu.uuid,
+        run=run,
     )
-    roll = call_roll(store, me, mine.size, deadline, expected_hosts())
+    roll = call_roll(place, me, mine.size, deadline, expected_hosts(), secret_token())
     interface = start_together(store, roll, me.rank, deadline, lambda: _choose_interface(settings, me, roll, address))
     try:
         _connect(PrefixStore("group", store), mine, interface, device, deadline)

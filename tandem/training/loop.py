@@ -11,6 +11,7 @@ from types import FrameType
 from rich.console import Console
 
 from tandem.cluster.devices import configure_device, explain_out_of_memory
+from tandem.cluster.join.launchers import unused_tasks_notice
 from tandem.cluster.world import World, is_lost_peer, joined_world
 from tandem.config import Config, dump
 from tandem.corpus.prepared import PreparedCorpus
@@ -63,7 +64,7 @@ def train(
     # The corpus is what it is, whatever the preset wished for: record the truth.
     config = config.model_copy(update={"corpus": prepared.facts.settings})
     with ExitStack() as stack:
-        world = stack.enter_context(joined_world(config.cluster))
+        world = stack.enter_context(joined_world(config.cluster, directory))
         configure_device(world.device, tf32=config.train.tf32, deterministic=config.train.deterministic)
         check_everyone_has_work(config, world)
         world.together(lambda: MODELS.get(config.model.kind))  # a plug-in may be missing on some hosts
@@ -86,6 +87,8 @@ def train(
         trainer = Trainer(resolved, prepared, world, recorder, directory)
         # Only now that everything fits together do the settings become the run's.
         world.together(lambda: save_settings(directory, config) if world.is_leader else None)
+        if alone := unused_tasks_notice():
+            notices.append(alone)
         for notice in (*notices, *(f"changed setting: {setting}" for setting in changed)):
             trainer.notice(notice)
         stack.enter_context(_stopping_on_request(trainer))
