@@ -35,12 +35,12 @@ def main() -> None:
     try:
         # A parser of its own would let every process print what is wrong with the command line.
         sys.exit(command_group()(standalone_mode=_rank().size == 1))
-    except SaidElsewhereError:
-        sys.exit(2)
+    except SaidElsewhereError as error:
+        sys.exit(error.exit_code)
     except (TandemError, OSError, typer.TyperException) as error:
         if (words := _said_once(error)) is not None:
             print(f"tandem: {words}", file=sys.stderr)
-        sys.exit(2)
+        sys.exit(error.exit_code if isinstance(error, TandemError) else 2)
 
 
 def _said_once(error: Exception) -> str | None:

@@ -23,6 +23,7 @@ from tandem.monitor.records import Ended
 from tandem.monitor.views import View, open_views
 from tandem.registry import MODELS
 from tandem.training.batches import Batches, check_everyone_has_work
+from tandem.training.peer_watch import watching_peers
 from tandem.training.run_directory import create_or_check, locked, save_settings
 from tandem.training.startup.auto_settings import check_memory, resolve_auto_settings
 from tandem.training.step import NonFiniteGradientError
@@ -92,6 +93,7 @@ def train(
         for notice in (*notices, *(f"changed setting: {setting}" for setting in changed)):
             trainer.notice(notice)
         stack.enter_context(_stopping_on_request(trainer))
+        stack.enter_context(watching_peers(trainer, paths))
         stack.enter_context(_failures_recorded(trainer))
         stack.enter_context(explain_out_of_memory(SMALLER_RUN))
         stack.enter_context(trainer.host_monitor.sampling())
@@ -115,9 +117,11 @@ def _failures_recorded(trainer: Trainer) -> Iterator[None]:
         trainer.end(f"failed: {error}")
         raise
     except RuntimeError as error:
-        if is_lost_peer(error):
-            trainer.end(f"failed: lost the connection to another process ({error})", device_answers=False)
-        raise
+        if not is_lost_peer(error):
+            raise
+        lost = trainer.world.lost_peer_error()
+        trainer.end(f"failed: {lost}", device_answers=False)
+        raise type(lost)(f"{lost}; {trainer.going_on()}") from error
 
 
 def _claim_run(

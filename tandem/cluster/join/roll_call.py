@@ -19,6 +19,7 @@ from tandem.cluster.join.meeting_store import Deadline, MeetingPlace, open_store
 from tandem.errors import JoinError, SaidElsewhereError, TandemError
 from tandem.monitor.network_interfaces import host_identity, host_name
 from tandem.process_exit import ignore_sigterm
+from tandem.units import rank_list
 
 T = TypeVar("T")
 # Between two looks at whether somebody has given up already.
@@ -146,7 +147,7 @@ def combined_fault(said: Sequence[tuple[int, str, str]]) -> str:
 def ranks_on_hosts(ranks: Iterable[tuple[int, str]], separator: str = ", ") -> str:
     """Ranks with their hosts, as `rank 2 on vm1, ranks 3, 4 on vm2`."""
     by_host = groupby(ranks, key=lambda found: found[1])
-    return separator.join(f"{_ranks([rank for rank, _ in found])} on {host}" for host, found in by_host)
+    return separator.join(f"{rank_list([rank for rank, _ in found])} on {host}" for host, found in by_host)
 
 
 def _still_missing(
@@ -206,11 +207,7 @@ def _missing_fault(
 def _named(ranks: Sequence[int], size: int, expected_hosts: Sequence[str]) -> str:
     """Ranks with the hosts that they are expected on, where the launcher tells."""
     known = len(expected_hosts) == size
-    return ranks_on_hosts(((rank, expected_hosts[rank]) for rank in ranks), "; ") if known else _ranks(ranks)
-
-
-def _ranks(ranks: Sequence[int]) -> str:
-    return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"
+    return ranks_on_hosts(((rank, expected_hosts[rank]) for rank in ranks), "; ") if known else rank_list(ranks)
 
 
 def _run_fault(roll: Sequence[Member]) -> str:
