@@ -185,6 +185,9 @@ class ClusterConfig(Section):
     """Network interface to use on every host; empty takes the one that the route to the other hosts uses."""
     join_seconds: int = Field(default=120, ge=1)
     """Longest wait for the other processes at the start; then the missing ones are named."""
+    patience_seconds: int = Field(default=180, ge=1)
+    """Longest wait for a process that was found silent; then all end, and it is named. TCP takes two minutes to get
+    over a cut of one, which a run is to survive."""
 
 
 class SearchConfig(Section):

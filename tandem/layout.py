@@ -17,7 +17,7 @@ A run, made by `tandem train`:
     choices.json     what was settled at the start where the settings say `auto`
     exchange.json    the exchange strategy, where the settings leave it to be found out
     hosts/           state of the exchange strategy that each host keeps for itself
-    journal/         the event log of every rank: rank-0.jsonl and so on
+    journal/         the event log of every rank: rank-0.jsonl and so on; the stacks of one that hung: rank-0.stack
     tensorboard/     event files
 
 An exported model, made by `tandem export --to ctranslate2`:
@@ -42,6 +42,7 @@ RUN_FILE = "run.json"
 LOCK_FILE = ".lock"
 LEASE_FILE = ".lease"
 HOSTS_DIRECTORY = "hosts"
+JOURNALS = "journal"
 
 MODEL_FILE = "model.safetensors"
 OPTIMIZER_FILE = "optimizer.safetensors"
@@ -73,7 +74,7 @@ class RunPaths:
         self.best = directory / "best"
         self.averaged = directory / "averaged"
         self.tensorboard = directory / "tensorboard"
-        self.journals = directory / "journal"
+        self.journals = directory / JOURNALS
 
     def host_state(self, host: int) -> Path:
         """What a host keeps for itself beside the checkpoints."""
@@ -98,6 +99,11 @@ def checkpoint_directories(parent: Path) -> dict[int, Path]:
 
 def journal_name(rank: int) -> str:
     return f"rank-{rank}.jsonl"
+
+
+def stack_name(rank: int) -> str:
+    """The file in which a process that hangs leaves the stacks of its threads."""
+    return f"rank-{rank}.stack"
 
 
 def journal_files(directory: Path) -> dict[int, Path]:

@@ -72,6 +72,11 @@ def elapsed(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds < 2 * MINUTE else clock_time(seconds)
 
 
+def rank_list(ranks: Sequence[int]) -> str:
+    """Ranks as `rank 1` or `ranks 1, 2`."""
+    return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"
+
+
 def link_rate(mbit: float) -> str:
     """The rate of a link as people say it."""
     return f"{mbit / 1000:.3g} Gbit/s" if mbit >= 1000 else f"{mbit:.3g} Mbit/s"

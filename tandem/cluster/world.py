@@ -8,8 +8,9 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import torch
@@ -18,12 +19,15 @@ from torch import Tensor
 from torch.distributed import PrefixStore, Store
 
 from tandem.cluster.devices import gpu_count, gpu_of, local_device
-from tandem.cluster.join.launchers import ProcessRank, expected_hosts, process_rank, rendezvous
+from tandem.cluster.join.identity import secret_token
+from tandem.cluster.join.launchers import ProcessRank, expected_hosts, process_rank, rendezvous, threads_of_task
 from tandem.cluster.join.meeting_store import Deadline, open_store
 from tandem.cluster.join.roll_call import Member, call_roll, combined_fault, start_together
+from tandem.cluster.liveness.liveness import START_AGAIN, Liveness
 from tandem.cluster.source_version import package_version
 from tandem.config import ClusterConfig
-from tandem.errors import JoinError, LostPeerError, SaidElsewhereError, TandemError
+from tandem.errors import JoinError, LostPeerError, LostPeerSaidElsewhereError, SaidElsewhereError, TandemError
+from tandem.monitor.activity import ACTIVITY, EXCHANGE
 from tandem.monitor.network_interfaces import Interface, host_identity, host_name, interface_named, interface_towards
 from tandem.process_exit import ignore_sigterm
 from tandem.storage import error_in_words
@@ -57,6 +61,8 @@ class World:
     """The process group of this host, if it has several processes."""
     leaders_group: dist.ProcessGroup | None = None
     """The process group of every host's first process, if there are several hosts and this is such a process."""
+    liveness: Liveness | None = field(default=None, compare=False)
+    """Heartbeats of all processes, if there are several."""
 
     @property
     def is_leader(self) -> bool:
@@ -101,7 +107,8 @@ class World:
         if self.size == 1:
             return list(numbers)
         packed = torch.tensor(numbers, dtype=torch.float64)
-        dist.all_reduce(packed, operation, group)
+        with ACTIVITY.doing(EXCHANGE):
+            dist.all_reduce(packed, operation, group)
         return [float(number) for number in packed.tolist()]
 
     def barrier(self) -> None:
@@ -111,7 +118,8 @@ class World:
     def broadcast_in_host(self, tensor: Tensor) -> None:
         """Overwrite a tensor with that of the host's first process."""
         if self.host_group is not None:
-            dist.broadcast(tensor, self.hosts[self.host][0], group=self.host_group)
+            with ACTIVITY.doing(EXCHANGE):
+                dist.broadcast(tensor, self.hosts[self.host][0], group=self.host_group)
 
     def gather(self, message: Any) -> list[Any]:
         """Every process's message, by rank, on every process: anything that JSON can say."""
@@ -119,11 +127,13 @@ class World:
             return [message]
         text = json.dumps(message).encode()
         lengths = [torch.zeros(1, dtype=torch.int64) for _ in range(self.size)]
-        dist.all_gather(lengths, torch.tensor([len(text)]))
+        with ACTIVITY.doing(EXCHANGE):
+            dist.all_gather(lengths, torch.tensor([len(text)]))
         # gloo gathers tensors of one size; JSON does not mind spaces at its end.
         padded = text.ljust(int(max(lengths)))
         texts = [torch.zeros(len(padded), dtype=torch.uint8) for _ in range(self.size)]
-        dist.all_gather(texts, torch.frombuffer(bytearray(padded), dtype=torch.uint8))
+        with ACTIVITY.doing(EXCHANGE):
+            dist.all_gather(texts, torch.frombuffer(bytearray(padded), dtype=torch.uint8))
         return [json.loads(text.numpy().tobytes()) for text in texts]
 
     def broadcast(self, message: Any) -> Any:
@@ -153,6 +163,12 @@ class World:
         """The error to raise for what all processes find alike: the first one tells the user, the others just end."""
         return TandemError(message) if self.is_leader else SaidElsewhereError(message)
 
+    def lost_peer_error(self) -> LostPeerError:
+        """The error to raise when a collective has failed for want of a peer: one process of each host names it."""
+        assert self.liveness is not None, "a single process has no peers"
+        words, speaks = self.liveness.explain()
+        return (LostPeerError if speaks else LostPeerSaidElsewhereError)(words)
+
     def check_same(self, what: str, value: str) -> None:
         """Insist that all processes hold the same value; the hosts that do not are named."""
         values = self.gather(value)
@@ -177,33 +193,36 @@ def is_lost_peer(error: RuntimeError) -> bool:
 
 
 @contextmanager
-def joined_world(settings: ClusterConfig | None = None) -> Iterator[World]:
-    """Join the processes that were started together, or stand alone.
+def joined_world(settings: ClusterConfig | None = None, run: Path | None = None) -> Iterator[World]:
+    """Join the processes that were started together to work on a run's directory, or stand alone.
 
     The process groups are never destroyed, because that can abort the process: it leaves through `end_process`.
     """
     mine = process_rank()
     device = local_device(mine.local_rank)
+    if (threads := threads_of_task()) is not None:
+        torch.set_num_threads(threads)
     if mine.size == 1:
         gpu = gpu_of(device)
         yield World(0, 1, device, host_names=(host_name(),), host_cards=() if gpu is None else (gpu.uuid,))
         return
-    world = _join(settings or ClusterConfig(), mine, device)
-    try:
-        yield world
-    except RuntimeError as error:
-        if not is_lost_peer(error):
-            raise
-        raise LostPeerError(
-            "lost the connection to another process; see what it said, then start again to go on"
-        ) from error
+    world = _join(settings or ClusterConfig(), mine, device, "" if run is None else str(run.resolve()))
+    assert world.liveness is not None
+    with world.liveness.watching():
+        try:
+            yield world
+        except RuntimeError as error:
+            if not is_lost_peer(error):
+                raise
+            lost = world.lost_peer_error()
+            raise type(lost)(f"{lost}; {START_AGAIN}") from error
 
 
-def _join(settings: ClusterConfig, mine: ProcessRank, device: torch.device) -> World:
+def _join(settings: ClusterConfig, mine: ProcessRank, device: torch.device, run: str) -> World:
     """Meet the others at the roll call, choose the interface, connect."""
     deadline = Deadline(settings.join_seconds)
-    store, address = open_store(rendezvous(), mine, deadline)
-    gpu = gpu_of(device)
+    place = open_store(rendezvous(), mine, deadline)
+    store, address, gpu = place.door.room, place.address, gpu_of(device)
     me = Member(
         mine.rank,
         host_name(),
@@ -212,8 +231,9 @@ def _join(settings: ClusterConfig, mine: ProcessRank, device: torch.device) -> W
         package_version(),
         visible_gpus=gpu_count(),
         gpu=None if gpu is None else gpu.uuid,
+        run=run,
     )
-    roll = call_roll(store, me, mine.size, deadline, expected_hosts())
+    roll = call_roll(place, me, mine.size, deadline, expected_hosts(), secret_token())
     interface = start_together(store, roll, me.rank, deadline, lambda: _choose_interface(settings, me, roll, address))
     try:
         _connect(PrefixStore("group", store), mine, interface, device, deadline)
@@ -226,7 +246,9 @@ def _join(settings: ClusterConfig, mine: ProcessRank, device: torch.device) -> W
     world.group.set_timeout(PEER_TIMEOUT)
     # Groups are made at the store, which ends with the process that serves it: nobody leaves before all have theirs.
     world.barrier()
-    return world
+    patience, address = settings.patience_seconds, interface.address
+    liveness = Liveness(world.rank, world.hosts, world.host_names, patience, address, world.gather)
+    return replace(world, liveness=liveness)
 
 
 def _choose_interface(settings: ClusterConfig, me: Member, roll: Sequence[Member], meeting: str) -> Interface:

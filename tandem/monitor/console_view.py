@@ -6,7 +6,18 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn
 
-from tandem.monitor.records import Ended, Evaluated, Noticed, Planned, Progressed, Record, Saved, Started
+from tandem.monitor.records import (
+    Ended,
+    Evaluated,
+    Noticed,
+    Planned,
+    Progressed,
+    Record,
+    Returned,
+    Saved,
+    Silent,
+    Started,
+)
 from tandem.monitor.views import View
 from tandem.units import clock_time
 
@@ -46,6 +57,8 @@ class ConsoleView(View):
                 self._print(f"[dim]saved {literal(record.path)} ({record.bytes / 1e6:.1f} MB)[/dim]")
             case Noticed():
                 self._print(f"[yellow]note:[/yellow] {literal(record.message)}")
+            case Silent() | Returned():
+                self._print(f"[bold yellow]{literal(record.message)}[/bold yellow]")
             case Ended():
                 self.close()
                 self._print(ended_line(record))

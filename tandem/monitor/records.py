@@ -255,6 +255,34 @@ class Noticed(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Silent(Record):
+    """Processes of a host were found silent: one process of each host writes it down."""
+
+    kind: Literal["silent"] = "silent"
+    ranks: list[Count]
+    host: str
+    cause: str
+    """hanging, stopped or unreachable."""
+    phase: str
+    """The last phase of the first of them that is known."""
+    seconds: Number
+    """For how long they were silent by then, or in that phase."""
+    message: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Returned(Record):
+    """A silent process goes on."""
+
+    kind: Literal["returned"] = "returned"
+    rank: Count
+    host: str
+    seconds: Number
+    """For how long it was silent."""
+    message: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class Ended(Record):
     """A process stopped working on the run, and why."""
 
@@ -267,7 +295,7 @@ class Ended(Record):
 
 
 AnyRecord: TypeAlias = Annotated[
-    Started | Planned | Progressed | Sampled | Surveyed | Evaluated | Saved | Noticed | Ended,
+    Started | Planned | Progressed | Sampled | Surveyed | Evaluated | Saved | Noticed | Silent | Returned | Ended,
     Field(discriminator="kind"),
 ]
 """All kinds of records, told apart by `kind`."""

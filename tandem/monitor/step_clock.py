@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,6 +11,7 @@ from typing import Literal, get_args
 
 import torch
 
+from tandem.monitor.activity import ACTIVITY
 from tandem.monitor.device_clock import Instant, is_past, now, seconds_between, wait_for
 
 StepPart = Literal["data", "compute", "communication", "waiting", "optimizer", "evaluation", "checkpoint"]
@@ -33,7 +35,8 @@ class StepClock:
 
     `communication` is what of the exchange was not hidden behind compute, and `waiting` what of that was spent on
     a slower peer, before it had anything to exchange. Where that was not measured, waiting is estimated from the
-    exchanges where it was: their mean wait, or their share of waiting, whichever is more.
+    exchanges where it was: their mean wait, or their share of waiting, whichever is more. An exchange during which a
+    peer is known to have been silent waited for that peer.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -41,14 +44,26 @@ class StepClock:
         self._blocks: list[tuple[StepPart, Instant, Instant]] = []
         self._exposures: list[tuple[StepPart | None, Exposure]] = []
         self._mean_wait, self._wait_share = 0.0, 0.0
+        self._silences: dict[int, tuple[float, float]] = {}
+        """When each rank was silent, from and to; the end of one that lasts is infinite."""
         self._lap_start = time.perf_counter()
+
+    def peer_silent(self, rank: int, seconds: float) -> None:
+        """Note that a peer has been silent for some seconds: an exchange meanwhile is a wait for it."""
+        self._silences[rank] = (time.perf_counter() - seconds, math.inf)
+
+    def peer_returned(self, rank: int) -> None:
+        """Note that a silent peer goes on."""
+        if rank in self._silences:
+            self._silences[rank] = (self._silences[rank][0], time.perf_counter())
 
     @contextmanager
     def measure(self, part: StepPart) -> Iterator[None]:
         """Charge the time of a block to a part."""
         start = now(self._device)
         try:
-            yield
+            with ACTIVITY.doing(part):
+                yield
         finally:
             self._blocks.append((part, start, now(self._device)))
 
@@ -75,6 +90,7 @@ class StepClock:
         stop = time.perf_counter()
         seconds["other"] = stop - self._lap_start - sum(seconds.values())
         self._blocks, self._exposures, self._lap_start = [], [], stop
+        self._silences = {rank: span for rank, span in [*self._silences.items()] if span[1] > stop}
         return seconds
 
     def _split_exposures(self, seconds: dict[str, float]) -> None:
@@ -94,7 +110,18 @@ class StepClock:
                 # Where backward hides most of the exchange, what is left is mostly waiting: the mean says so. Where
                 # it hides nothing, a long exchange is long on both counts: the share says so.
                 wait = min(exposed, max(self._mean_wait, exposed * self._wait_share))
+            wait = max(wait, self._silent_during(exposure, exposed))
             seconds["waiting"] += wait
             seconds["communication"] += exposed - wait
             if part is not None:
                 seconds[part] -= exposed
+
+    def _silent_during(self, exposure: Exposure, exposed: float) -> float:
+        """Seconds of an exchange in which some peer was silent; on a GPU, whose clock is another, at most that long."""
+        spans = [*self._silences.values()]
+        if isinstance(exposure.ready, float) and isinstance(exposure.done, float):
+            ready, done = exposure.ready, exposure.done
+        else:
+            ready, done = self._lap_start, time.perf_counter()
+        shared = (min(done, end) - max(ready, start) for start, end in spans)
+        return min(max([0.0, *shared]), exposed)

@@ -71,7 +71,7 @@ def evaluate_run(
     progress: BatchesDone = lambda done, total: None,
 ) -> Evaluated:
     """Measure a checkpoint of a run, with all the processes that were started."""
-    with joined_world(run.config.cluster) as world:
+    with joined_world(run.config.cluster, run.directory) as world:
         world.check_same("the checkpoint", f"{checkpoint.step} {checkpoint.state['files']}")
         model = world.together(lambda: load_model(run, checkpoint, world.device))
         return evaluate(model, corpus, run.config, world, split=split, step=checkpoint.step, progress=progress)

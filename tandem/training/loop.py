@@ -11,6 +11,7 @@ from types import FrameType
 from rich.console import Console
 
 from tandem.cluster.devices import configure_device, explain_out_of_memory
+from tandem.cluster.join.launchers import unused_tasks_notice
 from tandem.cluster.world import World, is_lost_peer, joined_world
 from tandem.config import Config, dump
 from tandem.corpus.prepared import PreparedCorpus
@@ -23,6 +24,7 @@ from tandem.monitor.views import View, open_views
 from tandem.registry import MODELS
 from tandem.training.batches import Batches, check_everyone_has_work
 from tandem.training.checkpoints.mirror import check_mirror, mirror_has_run, restore_run
+from tandem.training.peer_watch import watching_peers
 from tandem.training.run_directory import create_or_check, locked, save_settings
 from tandem.training.startup.auto_settings import check_memory, resolve_auto_settings
 from tandem.training.step import NonFiniteGradientError
@@ -64,7 +66,7 @@ def train(
     # The corpus is what it is, whatever the preset wished for: record the truth.
     config = config.model_copy(update={"corpus": prepared.facts.settings})
     with ExitStack() as stack:
-        world = stack.enter_context(joined_world(config.cluster))
+        world = stack.enter_context(joined_world(config.cluster, directory))
         configure_device(world.device, tf32=config.train.tf32, deterministic=config.train.deterministic)
         check_everyone_has_work(config, world)
         world.together(lambda: MODELS.get(config.model.kind))  # a plug-in may be missing on some hosts
@@ -87,9 +89,12 @@ def train(
         trainer = Trainer(resolved, prepared, world, recorder, directory)
         # Only now that everything fits together do the settings become the run's.
         world.together(lambda: save_settings(directory, config) if world.is_leader else None)
+        if alone := unused_tasks_notice():
+            notices.append(alone)
         for notice in (*notices, *(f"changed setting: {setting}" for setting in changed)):
             trainer.notice(notice)
         stack.enter_context(_stopping_on_request(trainer))
+        stack.enter_context(watching_peers(trainer, paths))
         stack.enter_context(_failures_recorded(trainer))
         stack.enter_context(explain_out_of_memory(SMALLER_RUN))
         stack.enter_context(trainer.host_monitor.sampling())
@@ -115,9 +120,11 @@ def _failures_recorded(trainer: Trainer) -> Iterator[None]:
         trainer.end(f"failed: {error}")
         raise
     except RuntimeError as error:
-        if is_lost_peer(error):
-            trainer.end(f"failed: lost the connection to another process ({error})", device_answers=False)
-        raise
+        if not is_lost_peer(error):
+            raise
+        lost = trainer.world.lost_peer_error()
+        trainer.end(f"failed: {lost}", device_answers=False)
+        raise type(lost)(f"{lost}; {trainer.going_on()}") from error
 
 
 def _claim_run(

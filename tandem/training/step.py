@@ -21,6 +21,7 @@ from tandem.config import Config
 from tandem.errors import TandemError
 from tandem.model.batch import Batch
 from tandem.model.loss import LossSums, translation_loss
+from tandem.monitor.activity import ACTIVITY, EXCHANGE
 from tandem.monitor.device_clock import Instant, now, wait_for
 from tandem.monitor.records import WORKED_IN_PARTS
 from tandem.monitor.step_clock import StepClock
@@ -108,7 +109,8 @@ class Stepper:
         numbers = torch.cat([sums, norm.unsqueeze(0), self._guard.unsqueeze(0)]).to("cpu", non_blocking=True)
         self._pending.append(_Pending(numbers, now(self.world.device), batch, rate, before))
         self._agree_after_local_steps(batch.step)
-        self.clock.exchanged(self.exchange.after_update(batch.step))
+        with ACTIVITY.doing(EXCHANGE):
+            self.clock.exchanged(self.exchange.after_update(batch.step))
         # A processor is done; a GPU is asked for the numbers of the step before, which it has finished.
         return self.flush(all_but=1 if self.world.device.type == "cuda" else 0)
 
@@ -176,7 +178,7 @@ class Stepper:
 
     def _exchange_and_vote(self, step: int, mine: Votes) -> Votes:
         """End the exchange of gradients; the sum of votes of the processes that share them."""
-        with self.clock.measure("compute"):
+        with self.clock.measure("compute"), ACTIVITY.doing(EXCHANGE):
             exchanged = self.exchange.after_backward(step, mine)
         for exposure in exchanged.exposures:
             self.clock.exchanged(exposure, inside="compute")

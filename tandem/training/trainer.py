@@ -17,6 +17,7 @@ from tandem.cluster.world import World
 from tandem.config import Config
 from tandem.corpus.prepared import PreparedCorpus
 from tandem.layout import RunPaths
+from tandem.monitor.activity import ACTIVITY
 from tandem.monitor.journal import Recorder
 from tandem.monitor.network_interfaces import TrafficMeter
 from tandem.monitor.records import Ended, Noticed, Planned, Progressed, Started
@@ -231,12 +232,16 @@ class Trainer:
                 self.world,
                 split="dev",
                 step=progress.step,
-                progress=lambda done, total: self.recorder.working("evaluating: batch", done, total),
+                progress=self._evaluated_batch,
             )
         progress.note_bleu(evaluated.bleu)
         self.recorder.record(evaluated)
         with self.clock.measure("checkpoint"):
             self.saves.save_if_best(self.state, evaluated.bleu)
+
+    def _evaluated_batch(self, done: int, total: int) -> None:
+        ACTIVITY.progressed()
+        self.recorder.working("evaluating: batch", done, total)
 
     def reason_to_stop(self) -> str | None:
         """Why training should not go on; every process comes to the same answer."""
@@ -269,6 +274,12 @@ class Trainer:
         )
         self.recorder.record(ended)
         return ended
+
+    def going_on(self) -> str:
+        """Where the run goes on when it is started again, as far as this process can see."""
+        newest = self.store.newest_step()
+        where = "" if newest is None else f" from step {newest:,}"
+        return f"the run goes on{where} when started again"
 
     def notice(self, message: str) -> None:
         self.recorder.record(Noticed(step=self.state.progress.step, message=message))

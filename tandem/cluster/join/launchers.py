@@ -12,8 +12,12 @@ from tandem.errors import TandemError
 
 # Set by `tandem launch` to its own -H, so that a missing rank's host can be named.
 HOSTS_VARIABLE = "TANDEM_HOSTS"
+# Set by `tandem launch` to a number of its own that no other launch has.
+LAUNCH_VARIABLE = "TANDEM_LAUNCH"
 # Ports for runs whose launcher names none; a job's number picks one, so that two jobs on a host rarely meet.
 FIRST_PORT, PORTS = 29500, 1000
+# Ports between two steps of a job: the neighbouring ports are those of the jobs submitted next.
+PORTS_BETWEEN_STEPS = 37
 NO_PROCESS_BESIDE_MPIRUN = "if mpirun's own machine runs no process, add -x MASTER_ADDR=<host of rank 0>"
 
 
@@ -81,6 +85,10 @@ class Launcher:
         """The host of every rank; empty if the launcher does not tell."""
         return []
 
+    def job(self) -> str:
+        """What the launcher calls this start of processes, different from all others; empty if it has no name."""
+        return ""
+
     def port(self, job: int = 0) -> int:
         """The port to meet at: the one that is set, or one picked by the job's number."""
         return int(self.environment.get("MASTER_PORT", FIRST_PORT + job % PORTS))
@@ -107,6 +115,13 @@ class Torchrun(Launcher):
             launcher_serves=self.environment.get("TORCHELASTIC_USE_AGENT_STORE") == "True",
             prefix=self.environment.get("TORCHELASTIC_RESTART_COUNT", ""),
         )
+
+    def job(self) -> str:
+        if launch := self.environment.get(LAUNCH_VARIABLE):
+            return f"tandem launch {launch}"
+        run = self.environment.get("TORCHELASTIC_RUN_ID")
+        attempt = self.environment.get("TORCHELASTIC_RESTART_COUNT")
+        return "" if run is None else f"torchrun's run {run}{_attempt(attempt)}"
 
     def hosts(self) -> Sequence[str]:
         """Numbers of nodes, if all have as many processes as this one: torchrun tells no more."""
@@ -135,6 +150,10 @@ class OpenMpi(Launcher):
             remedy=NO_PROCESS_BESIDE_MPIRUN,
         )
 
+    def job(self) -> str:
+        job = self.environment.get("OMPI_MCA_ess_base_jobid")
+        return "" if job is None else f"mpirun's job {job}"
+
 
 class Slurm(Launcher):
     """Slurm's srun. The variables of a step count, not those of a job: a batch script has no peers."""
@@ -146,7 +165,12 @@ class Slurm(Launcher):
         """The first host of the step, where Slurm puts rank 0."""
         if not (nodes := self._nodes()):
             raise TandemError("SLURM_STEP_NODELIST is not set: start the processes with srun")
-        return Rendezvous((nodes[0],), self.port(int(self.environment.get("SLURM_JOB_ID", 0))))
+        job, step = (int(self.environment.get(name, 0)) for name in ("SLURM_JOB_ID", "SLURM_STEP_ID"))
+        return Rendezvous((nodes[0],), self.port(job + PORTS_BETWEEN_STEPS * step))
+
+    def job(self) -> str:
+        job, step, restarts = (self.environment.get(f"SLURM_{name}") for name in ("JOB_ID", "STEP_ID", "RESTART_COUNT"))
+        return "" if job is None else f"step {step or 0} of Slurm job {job}{_attempt(restarts)}"
 
     def hosts(self) -> Sequence[str]:
         """Hosts from `vm[1-2]` and their tasks from `2(x2)`, if ranks fill one host after the other, as by default."""
@@ -199,6 +223,33 @@ def expected_hosts(environment: Mapping[str, str] = os.environ) -> Sequence[str]
         return [name for name, count in parse_hosts(environment[HOSTS_VARIABLE]) for _ in range(count)]
     launcher = _launcher(environment)
     return launcher.hosts() if launcher else []
+
+
+def launched_as(environment: Mapping[str, str] = os.environ) -> str:
+    """The launcher's name for this start of processes, with step and attempt; empty if it has none."""
+    launcher = _launcher(environment)
+    return launcher.job() if launcher else ""
+
+
+def threads_of_task(environment: Mapping[str, str] = os.environ) -> int | None:
+    """Threads that Slurm has given to each task, unless the user asks for another number; None if nobody says."""
+    count = environment.get("SLURM_CPUS_PER_TASK", "")
+    return int(count) if count.isdecimal() and int(count) and "OMP_NUM_THREADS" not in environment else None
+
+
+def unused_tasks_notice(environment: Mapping[str, str] = os.environ) -> str | None:
+    """A warning for a process that runs alone in a Slurm job of several tasks: sbatch starts its script once."""
+    tasks = environment.get("SLURM_NTASKS", "")
+    if _launcher(environment) is not None or not tasks.isdecimal() or int(tasks) < 2:
+        return None
+    return (
+        f"Slurm gave this job {tasks} tasks, but only this one process was started; put srun before the command to "
+        "use all of them"
+    )
+
+
+def _attempt(restarts: str | None) -> str:
+    return f", restart {restarts}" if restarts not in (None, "", "0") else ""
 
 
 def _launcher(environment: Mapping[str, str]) -> Launcher | None:

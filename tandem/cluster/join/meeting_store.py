@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import socket
+import sys
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
+from typing import NamedTuple
 
 from torch.distributed import DistNetworkError, PrefixStore, Store, TCPStore
 
-from tandem.cluster.join.launchers import ProcessRank, Rendezvous
+from tandem.cluster.join.identity import Door
+from tandem.cluster.join.launchers import ProcessRank, Rendezvous, launched_as
 from tandem.errors import JoinError
 from tandem.monitor.network_interfaces import host_name
 
@@ -18,6 +22,8 @@ from tandem.monitor.network_interfaces import host_name
 RETRY_SECONDS = 0.2
 # One attempt at one address: an unreachable one must not use up the time of the next.
 ATTEMPT_SECONDS = 3.0
+# After so long a wait the user is told what is waited for; most starts are over by then.
+SAY_AFTER_SECONDS = 15.0
 
 
 class Deadline:
@@ -32,13 +38,45 @@ class Deadline:
         return max(self._end - time.monotonic(), 0.0)
 
 
-def open_store(meeting: Rendezvous, me: ProcessRank, deadline: Deadline) -> tuple[Store, str]:
-    """The store, served by one of the processes or by the launcher, and its address as this process reaches it."""
+class PatientWaiter:
+    """Tells the user, once, what a long wait is for; the first process of each host does."""
+
+    def __init__(self, me: ProcessRank, deadline: Deadline) -> None:
+        self._silent, self._deadline = bool(me.local_rank), deadline
+        self._after = deadline.left - SAY_AFTER_SECONDS
+
+    def waiting_for(self, whom: Callable[[], str]) -> None:
+        if not self._silent and self._deadline.left < self._after:
+            self._silent = True
+            print(f"tandem: waiting for {whom()}; for up to {self._deadline.left:.0f} s more", file=sys.stderr)
+
+
+class MeetingPlace(NamedTuple):
+    """The store at which processes meet, as one of them has reached it."""
+
+    door: Door
+    address: str
+    port: int
+    waiter: PatientWaiter
+
+    @property
+    def where(self) -> str:
+        return f"{self.address}, port {self.port}"
+
+
+def open_store(meeting: Rendezvous, me: ProcessRank, deadline: Deadline) -> MeetingPlace:
+    """Serve the store, or reach the one that another process or the launcher serves."""
     serves = me.is_leader if meeting.here is None else meeting.here and not me.local_rank
+    waiter = PatientWaiter(me, deadline)
     if serves and not meeting.launcher_serves:
-        return PrefixStore(meeting.prefix, _serve(meeting.port)), meeting.addresses[0]
-    address = _reach(meeting, deadline)
-    return PrefixStore(meeting.prefix, _connect(address, meeting.port, deadline)), address
+        store, address = _serve(meeting.port), meeting.addresses[0]
+    else:
+        address = _reach(meeting, deadline, waiter)
+        store = _connect(address, meeting.port, deadline)
+    # Where the launcher serves the store it belongs to whoever leads.
+    keeps = me.is_leader if meeting.launcher_serves else serves
+    door = Door(PrefixStore(meeting.prefix, store), launched_as(), keeps)
+    return MeetingPlace(door, address, meeting.port, waiter)
 
 
 def _serve(port: int) -> Store:
@@ -53,9 +91,10 @@ def _serve(port: int) -> Store:
         raise JoinError(f"port {port} on {host_name()}: cannot be listened on ({error})") from error
 
 
-def _reach(meeting: Rendezvous, deadline: Deadline) -> str:
+def _reach(meeting: Rendezvous, deadline: Deadline, waiter: PatientWaiter) -> str:
     """The first address that answers, retrying because the process behind it may still be starting."""
     reason: OSError = TimeoutError("timed out")
+    where = " or ".join(meeting.addresses)
     while True:
         for address in meeting.addresses:
             try:
@@ -64,11 +103,11 @@ def _reach(meeting: Rendezvous, deadline: Deadline) -> str:
             except OSError as error:
                 reason = error
         if not deadline.left:
-            where = " or ".join(meeting.addresses)
             raise JoinError(
                 f"nobody answered {host_name()} at {where}, port {meeting.port}, within {deadline.seconds:.0f} s "
                 f"({reason.strerror or reason}): {meeting.remedy}"
             )
+        waiter.waiting_for(lambda: f"the first process to answer at {where}, port {meeting.port}")
         time.sleep(min(RETRY_SECONDS, deadline.left))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from datetime import timedelta
 from itertools import groupby
 from typing import NoReturn, TypeVar
@@ -13,11 +13,13 @@ from typing import NoReturn, TypeVar
 from torch import distributed as dist
 from torch.distributed import DistError, DistNetworkError, DistStoreError, Store
 
+from tandem.cluster.join.identity import TOKEN_VARIABLE, new_nonce, same_signature, secret_token, signature
 from tandem.cluster.join.launchers import process_rank, rendezvous
-from tandem.cluster.join.meeting_store import Deadline, open_store
+from tandem.cluster.join.meeting_store import Deadline, MeetingPlace, open_store
 from tandem.errors import JoinError, SaidElsewhereError, TandemError
 from tandem.monitor.network_interfaces import host_identity, host_name
 from tandem.process_exit import ignore_sigterm
+from tandem.units import rank_list
 
 T = TypeVar("T")
 # Between two looks at whether somebody has given up already.
@@ -44,19 +46,36 @@ class Member:
     visible_gpus: int = 0
     gpu: str | None = None
     """UUID of the GPU that it takes; None if there is none, or none left."""
+    run: str = ""
+    """The directory of the run that it works on, if it works on one."""
+    nonce: str = ""
+    """A number used once, which the others sign; empty if it has no secret to check their signatures with."""
     fault: str = ""
     """The error that keeps it from joining."""
 
 
-def call_roll(store: Store, me: Member, size: int, deadline: Deadline, expected_hosts: Sequence[str]) -> list[Member]:
-    """All members in the order of ranks; a fault of any of them ends all, and is said by one."""
-    store.set(_key("here", me.rank), json.dumps(asdict(me)))
+def call_roll(
+    place: MeetingPlace,
+    me: Member,
+    size: int,
+    deadline: Deadline,
+    expected_hosts: Sequence[str],
+    token: bytes | None = None,
+) -> list[Member]:
+    """All members in the order of ranks; a fault of any of them ends all, and is said by one.
+
+    With a token, only those become members who have it, too.
+    """
+    store = place.door.room
+    me = me if token is None else replace(me, nonce=new_nonce())
     try:
-        missing = _still_missing(store, size, deadline)
+        store.set(_key("here", me.rank), json.dumps(asdict(me)))
+        missing = _still_missing(place, me, size, deadline, expected_hosts)
         here = [_member(store.get(_key("here", rank))) for rank in range(size) if rank not in missing]
         fault = combined_fault([(member.rank, member.host, member.fault) for member in here])
         if not fault and missing:
-            fault = _missing_fault(missing, here, size, deadline, expected_hosts)
+            fault = _missing_fault(missing, here, size, deadline, expected_hosts) + _instead(place)
+        fault = fault or _run_fault(here) or _token_fault(store, here, me.rank, token, deadline)
         fault = fault or _version_fault(here) or gpu_fault(here)
         if not fault:
             return here
@@ -98,11 +117,12 @@ def share_fault(fault: str) -> str | None:
         return fault
     me, deadline = process_rank(), Deadline(FAULT_SECONDS)
     try:
-        store, _ = open_store(rendezvous(), me, deadline)
+        place = open_store(rendezvous(), me, deadline)
     except TandemError:
         return fault
     try:
-        call_roll(store, Member(me.rank, host_name(), host_identity(), fault=fault), me.size, deadline, ())
+        member = Member(me.rank, host_name(), host_identity(), fault=fault)
+        call_roll(place, member, me.size, deadline, (), secret_token())
     except SaidElsewhereError:
         return None
     except JoinError as error:
@@ -127,18 +147,33 @@ def combined_fault(said: Sequence[tuple[int, str, str]]) -> str:
 def ranks_on_hosts(ranks: Iterable[tuple[int, str]], separator: str = ", ") -> str:
     """Ranks with their hosts, as `rank 2 on vm1, ranks 3, 4 on vm2`."""
     by_host = groupby(ranks, key=lambda found: found[1])
-    return separator.join(f"{_ranks([rank for rank, _ in found])} on {host}" for host, found in by_host)
+    return separator.join(f"{rank_list([rank for rank, _ in found])} on {host}" for host, found in by_host)
 
 
-def _still_missing(store: Store, size: int, deadline: Deadline) -> list[int]:
+def _still_missing(
+    place: MeetingPlace, me: Member, size: int, deadline: Deadline, expected_hosts: Sequence[str]
+) -> list[int]:
     """Ranks that have not come by the deadline, or by the time another process has ended the roll call."""
+    store = place.door.room
+
+    def absent() -> list[int]:
+        return [rank for rank in range(size) if not store.check([_key("here", rank)])]
+
     while True:
+        if refusal := place.door.refusal(me.rank, me.host, place.where):
+            raise JoinError(refusal)
         try:
             store.wait([_key("here", rank) for rank in range(size)], timedelta(seconds=LOOK_SECONDS))
             return []
         except DistStoreError:
             if not deadline.left or store.check([SPEAKER]):
-                return [rank for rank in range(size) if not store.check([_key("here", rank)])]
+                return absent()
+            place.waiter.waiting_for(lambda: _named(absent(), size, expected_hosts) + _instead(place))
+
+
+def _instead(place: MeetingPlace) -> str:
+    stranger = place.door.stranger()
+    return f"; {stranger} came and was refused" if stranger else ""
 
 
 def _end_together(store: Store, rank: int, here: Iterable[int], fault: str) -> NoReturn:
@@ -160,19 +195,56 @@ def _key(what: str, rank: int) -> str:
 def _missing_fault(
     missing: Sequence[int], here: Sequence[Member], size: int, deadline: Deadline, expected_hosts: Sequence[str]
 ) -> str:
-    if len(expected_hosts) == size:
-        listed = ranks_on_hosts(((rank, expected_hosts[rank]) for rank in missing), "; ")
-    else:
-        arrived = ", ".join(dict.fromkeys(member.host for member in here))
-        listed = f"{_ranks(missing)} (arrived were those on {arrived})"
+    listed = _named(missing, size, expected_hosts)
+    if len(expected_hosts) != size:
+        listed += f" (arrived were those on {', '.join(dict.fromkeys(member.host for member in here))})"
     return (
         f"{len(missing)} of {size} processes did not arrive within {deadline.seconds:.0f} s: {listed}; "
         "see what they say, or raise cluster.join_seconds"
     )
 
 
-def _ranks(ranks: Sequence[int]) -> str:
-    return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"
+def _named(ranks: Sequence[int], size: int, expected_hosts: Sequence[str]) -> str:
+    """Ranks with the hosts that they are expected on, where the launcher tells."""
+    known = len(expected_hosts) == size
+    return ranks_on_hosts(((rank, expected_hosts[rank]) for rank in ranks), "; ") if known else rank_list(ranks)
+
+
+def _run_fault(roll: Sequence[Member]) -> str:
+    """Two directories on one host are two runs; on several hosts one run may have several paths."""
+    for member in roll:
+        first = next(other for other in roll if other.identity == member.identity)
+        if member.run and first.run and member.run != first.run:
+            return (
+                f"rank {member.rank} on {member.host} belongs to another run ({member.run}) than rank {first.rank} "
+                f"there ({first.run}); start both with the same --run, or each with a port of its own (MASTER_PORT)"
+            )
+    return ""
+
+
+def _token_fault(store: Store, roll: Sequence[Member], rank: int, token: bytes | None, deadline: Deadline) -> str:
+    """Who does not have the secret that the others have; all processes find the same if there are two kinds."""
+    remedy = f"set the same {TOKEN_VARIABLE} for all"
+    without = [member for member in roll if not member.nonce]
+    if len(without) == len(roll):
+        return ""
+    if without or token is None:
+        return f"{_where(without)} came without the {TOKEN_VARIABLE} of the others; {remedy}"
+    nonces = [member.nonce for member in roll]
+    store.set(_key("proof", rank), signature(token, nonces, rank))
+    keys = [_key("proof", member.rank) for member in roll]
+    with suppress(DistStoreError):
+        store.wait(keys, timedelta(seconds=max(deadline.left, LOOK_SECONDS)))
+    alike = {
+        member.rank: store.check([key])
+        and same_signature(store.get(key).decode(errors="replace"), signature(token, nonces, member.rank))
+        for member, key in zip(roll, keys, strict=True)
+    }
+    if all(alike.values()):
+        return ""
+    others = [member for member in roll if alike[member.rank] != alike[roll[0].rank]]
+    firsts = [member for member in roll if alike[member.rank] == alike[roll[0].rank]]
+    return f"{_where(others)} came with another {TOKEN_VARIABLE} than {_where(firsts)}; {remedy}"
 
 
 def _version_fault(roll: Sequence[Member]) -> str:

@@ -8,15 +8,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tandem.cluster.join.launchers import HOSTS_VARIABLE
+from tandem.cluster.join.identity import TOKEN_VARIABLE
+from tandem.cluster.join.launchers import HOSTS_VARIABLE, LAUNCH_VARIABLE
 from tandem.monitor.network_interfaces import host_name, interfaces
 
-# Number of the attempt, from 1 on: processes of an earlier attempt must not meet those of this one.
-ATTEMPT_VARIABLE = "TANDEM_ATTEMPT"
-# Secret that all processes of a run share, by which a stranger's process is refused.
-TOKEN_VARIABLE = "TANDEM_TOKEN"
 # The launch and the host that a process was started for, by which what an attempt left behind is found.
-LAUNCH_VARIABLE = "TANDEM_LAUNCH"
+MARK_VARIABLE = "TANDEM_LAUNCHED_ON"
 # What a user may have set here to steer the libraries underneath or to find extensions, and wants on all hosts.
 FORWARDED = ("OMP_", "MKL_", "NCCL_", "GLOO_", "CUDA_", "TORCH_", "PYTHONPATH", TOKEN_VARIABLE)
 
@@ -80,6 +77,7 @@ class LaunchOrder:
             TOKEN_VARIABLE: self.token,
             **{name: value for name, value in os.environ.items() if name.startswith(FORWARDED)},
             HOSTS_VARIABLE: ",".join(each.text for each in team),
-            ATTEMPT_VARIABLE: str(attempt),
-            LAUNCH_VARIABLE: self.mark(host),
+            # Processes of an earlier attempt must not meet those of this one.
+            LAUNCH_VARIABLE: f"{self.identity}-{attempt}",
+            MARK_VARIABLE: self.mark(host),
         }

@@ -23,7 +23,7 @@ from typing import Any
 
 import psutil
 
-from tandem.cluster.launch.launch_order import LAUNCH_VARIABLE
+from tandem.cluster.launch.launch_order import MARK_VARIABLE
 from tandem.cluster.launch.out_of_memory import log_tells_oom, oom_kills
 from tandem.cluster.launch.restart_policy import HostReport
 from tandem.cluster.source_version import package_version
@@ -117,7 +117,7 @@ def _end_leftovers(mark: str, seconds: float) -> None:
 
 def _mark(process: psutil.Process) -> str | None:
     try:
-        return process.environ().get(LAUNCH_VARIABLE)
+        return process.environ().get(MARK_VARIABLE)
     except (psutil.Error, OSError):  # another user's, or gone
         return None
 

@@ -110,8 +110,14 @@ class RunScreen:
             return Text(f"ended: {reason}", "bold red" if reason.startswith("failed") else "bold green")
         if silent is not None:
             return Text(f"no sign of life for {elapsed(silent)}", "bold red")
+        if silences := self.state.silences(self.now):
+            first, more = silences[0], f", and {len(silences) - 1} more" if len(silences) > 1 else ""
+            phase = f", in {printable(first.phase)}" if first.phase else ""
+            return Text(f"{printable(first.who)} silent for {elapsed(first.seconds)}{phase}{more}", "bold red")
         if self.state.evaluating(self.evaluate_every):
             return Text("evaluating", "bold magenta")
+        if (stalled := self.state.stalled_seconds()) is not None:
+            return Text(f"no step for {elapsed(stalled)}", "bold red")
         if session.newest_kind == Saved.kind and session.saved is not None:
             return Text(f"training, saved step {session.saved.step:,}", "bold green")
         return Text("training" if session.step > session.started.step else "starting", "bold green")
@@ -128,7 +134,8 @@ class RunScreen:
         share = session.step / total if total else 1.0
         so_far = clock_time(max(moment - session.began, 0.0))
         facts = [f"step {session.step:,} of {total:,}", f"{share:.1%}", f"{so_far} so far"]
-        if progressed is not None and moment == self.now:
+        stands = self.state.silences(self.now) or self.state.stalled_seconds() is not None
+        if progressed is not None and moment == self.now and not stands:
             left = progressed.seconds_left - (moment - progressed.timestamp)
             facts.append(f"{clock_time(max(left, 0.0))} left")
         if progressed is not None:

@@ -15,11 +15,14 @@ from tandem.monitor.records import (
     Planned,
     Progressed,
     Record,
+    Returned,
     Sampled,
     Saved,
+    Silent,
     Started,
     Surveyed,
 )
+from tandem.units import rank_list
 
 # As many as the widest terminal has room for.
 RECENT_LOSSES = 200
@@ -57,6 +60,10 @@ class SessionState:
     newest_kind: str = ""
     """The kind of the reporting rank's newest record."""
     endings: dict[int, Ended] = field(default_factory=dict)
+    silent: dict[int, Silent] = field(default_factory=dict)
+    """The silent processes by rank, as somebody has written down."""
+    step_time: float = 0.0
+    """When the newest step was first heard of."""
 
     @property
     def began(self) -> float:
@@ -77,6 +84,16 @@ class SessionState:
         return rank not in self.starts and not self.endings and time - self.began < TOGETHER_SECONDS
 
 
+@dataclass(frozen=True)
+class SilentProcesses:
+    """Processes or a host that nothing is heard of."""
+
+    who: str
+    seconds: float
+    phase: str
+    """The phase that they were in; empty if it is not known."""
+
+
 class RunState:
     """What all sessions of a run add up to, and the newest session."""
 
@@ -88,6 +105,10 @@ class RunState:
         self.messages: deque[Noticed] = deque(maxlen=RECENT_MESSAGES)
         self.hosts: dict[str, HostState] = {}
         self.last_record_time = 0.0
+        self.last_written_time = 0.0
+        """The same by the clock of the host that wrote it."""
+        self.last_pause_time = 0.0
+        """When an evaluation or a checkpoint last ended, in which no step is taken."""
         self.unreadable = 0
         """How many lines were no records as this version of Tandem knows them."""
 
@@ -101,6 +122,7 @@ class RunState:
         if record is None:
             return
         self.last_record_time = max(self.last_record_time, record.timestamp)
+        self.last_written_time = max(self.last_written_time, record.timestamp)
         if isinstance(record, Started):
             self._start(rank, record)
         elif isinstance(record, Noticed):
@@ -136,6 +158,39 @@ class RunState:
         silent = now - self.last_record_time
         return silent if silent > patience else None
 
+    def _age(self, record: Record) -> float:
+        """Seconds since a record was written, by the clocks of those who write."""
+        return self.last_written_time - record.timestamp
+
+    def silences(self, now: float) -> list[SilentProcesses]:
+        """Everybody known to be silent and since when: as recorded, or else hosts whose samples stay away."""
+        session = self.session
+        if session is None or session.ended is not None or self.silent_seconds(now) is not None:
+            return []
+        recorded = {id(silent): silent for silent in session.silent.values()}.values()
+        if recorded:
+            return [
+                SilentProcesses(
+                    f"{rank_list(silent.ranks)} on {silent.host}", self._age(silent) + silent.seconds, silent.phase
+                )
+                for silent in recorded
+            ]
+        sampled = {name: host.time for name, host in self.hosts.items() if host.sampled}
+        # By the newest sample, not by the clock here, which may be another.
+        newest = max(sampled.values(), default=0.0)
+        return [
+            SilentProcesses(name, newest - time, "") for name, time in sampled.items() if newest - time > SILENT_SECONDS
+        ]
+
+    def stalled_seconds(self) -> float | None:
+        """For how long no step was taken, where that is too long and nothing else explains it."""
+        session = self.session
+        if session is None or session.progressed is None or session.ended is not None:
+            return None
+        stretch = sum(session.progressed.seconds.values())
+        stalled = self.last_written_time - max(session.step_time, self.last_pause_time)
+        return stalled if stalled > max(SILENT_AT_LEAST, SILENT_STRETCHES * stretch) else None
+
     def _start(self, rank: int, started: Started) -> None:
         """Add a process to the session, or open a new one and drop what came after its first step."""
         session = self.session
@@ -155,6 +210,9 @@ class RunState:
         reports, time = rank == session.reporting_rank, record.timestamp
         if reports and isinstance(record, Progressed | Evaluated | Saved):
             session.newest_kind = record.kind
+            self.last_pause_time = time
+        if isinstance(record, Sampled | Progressed) and record.step - isinstance(record, Sampled) > session.step:
+            session.step_time = time
         match record:
             # Where only the newest of a kind are read, they come last: this may be the end of the session before.
             case Sampled() | Surveyed() if time < session.starts[rank]:
@@ -167,6 +225,12 @@ class RunState:
             case Surveyed():
                 for summary in record.hosts:
                     self._update_host(HostState(time, summary, sampled=False))
+            case Silent():
+                session.silent.update(dict.fromkeys(record.ranks, record))
+                self._add_message(Noticed(time=record.time, step=record.step, message=record.message))
+            case Returned():
+                session.silent.pop(record.rank, None)
+                self._add_message(Noticed(time=record.time, step=record.step, message=record.message))
             case Ended():
                 session.endings[rank] = record
             case Planned():

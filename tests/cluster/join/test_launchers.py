@@ -9,9 +9,12 @@ from tandem.cluster.join.launchers import (
     ProcessRank,
     Rendezvous,
     expected_hosts,
+    launched_as,
     parse_hosts,
     process_rank,
     rendezvous,
+    threads_of_task,
+    unused_tasks_notice,
 )
 from tandem.errors import TandemError
 
@@ -84,6 +87,46 @@ def test_process_rank(environment: Environment, expected: ProcessRank) -> None:
     assert process_rank(environment) == expected
 
 
+@pytest.mark.parametrize(
+    ("environment", "expected"),
+    [
+        ({}, ""),
+        (BY_HAND, ""),
+        ({**BY_HAND, "TANDEM_LAUNCH": "5f3a"}, "tandem launch 5f3a"),
+        ({**TORCHRUN, "TORCHELASTIC_RUN_ID": "x"}, "torchrun's run x, restart 2"),
+        (OPEN_MPI, "mpirun's job 638386177"),
+        ({**SLURM, "SLURM_STEP_ID": "0"}, "step 0 of Slurm job 1234"),
+        ({**SLURM, "SLURM_STEP_ID": "1"}, "step 1 of Slurm job 1234"),
+        ({**SLURM, "SLURM_STEP_ID": "1", "SLURM_RESTART_COUNT": "3"}, "step 1 of Slurm job 1234, restart 3"),
+        ({**SLURM, **OPEN_MPI}, "mpirun's job 638386177"),
+    ],
+)
+def test_launched_as(environment: Environment, expected: str) -> None:
+    assert launched_as(environment) == expected
+
+
+@pytest.mark.parametrize(
+    ("environment", "expected"),
+    [
+        ({}, None),
+        ({"SLURM_CPUS_PER_TASK": "3"}, 3),
+        ({"SLURM_CPUS_PER_TASK": "3", "OMP_NUM_THREADS": "8"}, None),
+        ({"SLURM_CPUS_PER_TASK": "many"}, None),
+    ],
+)
+def test_threads_are_those_of_the_task(environment: Environment, expected: int | None) -> None:
+    assert threads_of_task(environment) == expected
+
+
+def test_tasks_without_processes_are_noticed() -> None:
+    assert unused_tasks_notice(SLURM_BATCH) == (
+        "Slurm gave this job 5 tasks, but only this one process was started; put srun before the command to use all of "
+        "them"
+    )
+    for environment in ({}, SLURM, {**SLURM_BATCH, **OPEN_MPI}, {**SLURM_BATCH, "SLURM_NTASKS": "1"}):
+        assert unused_tasks_notice(environment) is None
+
+
 def test_only_the_first_leads() -> None:
     assert [ProcessRank(rank, 3, 0).is_leader for rank in range(3)] == [True, False, False]
 
@@ -139,6 +182,7 @@ def test_half_a_launcher_is_an_error(environment: Environment, message: str) -> 
         ),
         pytest.param({**OPEN_MPI, "MASTER_ADDR": "vm7"}, Rendezvous(("vm7",), 29500), id="mpirun without a port"),
         pytest.param(SLURM, Rendezvous(("vm1",), 29500 + 234), id="srun"),
+        pytest.param({**SLURM, "SLURM_STEP_ID": "1"}, Rendezvous(("vm1",), 29500 + 271), id="a second step of srun"),
         pytest.param({**SLURM, "MASTER_PORT": "4444"}, Rendezvous(("vm1",), 4444), id="srun with a port"),
         pytest.param({**SLURM, "MASTER_ADDR": "vm9"}, Rendezvous(("vm9",), 29500), id="srun with rank 0's host"),
     ],

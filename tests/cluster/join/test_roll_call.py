@@ -152,3 +152,20 @@ def test_an_interface_that_is_not_there_is_named_once() -> None:
     said, *others = sorted(joined([first, {**second, **wrong}, {**third, **wrong}]))
     assert said.startswith("said ranks 1, 2 on b: cluster.interface: b has no ib7 with an address; choose one of ")
     assert others == ["silent", "silent"]
+
+
+def belonging_to(launch: str, environment: Mapping[str, str]) -> dict[str, str]:
+    return {**environment, "TANDEM_LAUNCH": launch}
+
+
+def test_a_process_of_another_run_is_refused_by_name_and_the_run_goes_on() -> None:
+    first, second = rank_environments(["a", "b"])
+    stranger = {**second, "TANDEM_HOST": "c"}
+    runs = [belonging_to("1", first), belonging_to("2", stranger), belonging_to("1", second)]
+    answers = joined(runs)
+    assert [answer.split()[0] for answer in answers] == ["joined", "said", "joined"]
+    assert answers[1] == (
+        f"said rank 1 on c belongs to another run (tandem launch 2) than the one that meets at 127.0.0.1, port "
+        f"{first['MASTER_PORT']} (tandem launch 1); end that one, or give this one another port (--port of tandem "
+        "launch, otherwise MASTER_PORT)"
+    )

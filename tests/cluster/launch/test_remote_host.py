@@ -118,8 +118,8 @@ def test_out_of_memory_is_told(memory_group: Path, tmp_path: Path) -> None:
 
 
 def test_what_an_earlier_attempt_left_is_ended_before_the_next(tmp_path: Path) -> None:
-    left = subprocess.Popen(["sleep", "infinity"], env={**os.environ, "TANDEM_LAUNCH": "abc-vm1"})
-    other = subprocess.Popen(["sleep", "infinity"], env={**os.environ, "TANDEM_LAUNCH": "abc-vm2"})
+    left = subprocess.Popen(["sleep", "infinity"], env={**os.environ, "TANDEM_LAUNCHED_ON": "abc-vm1"})
+    other = subprocess.Popen(["sleep", "infinity"], env={**os.environ, "TANDEM_LAUNCHED_ON": "abc-vm2"})
     look = {"corpus": None, "run": str(tmp_path), "port": None, "mark": "abc-vm1", "stop_seconds": 60}
     order = json.dumps({"inspect": look}) + "\n"
     answer = subprocess.run([sys.executable, *AGENT], input=order, capture_output=True, text=True, check=True)

@@ -26,8 +26,10 @@ from tandem.monitor.records import (
     Planned,
     Progressed,
     Record,
+    Returned,
     Sampled,
     Saved,
+    Silent,
     Started,
     Surveyed,
 )
@@ -204,6 +206,36 @@ def test_the_lowest_rank_says_why_it_ended() -> None:
     assert headline(state, 10) == "ended: failed: no space left"
 
 
+def test_who_is_silent_and_since_when() -> None:
+    silent = example(Silent, step=10, ranks=[1], host="vm2", cause="stopped", phase="compute", seconds=11.0)
+    state = state_of((0, started()), (10, progressed(10)), (30, silent), (31, sampled(11)))
+    assert headline(state, 31) == "rank 1 on vm2 silent for 12 s, in compute"
+    # Samples of those who wait go on; the clock that counts is theirs.
+    state.add_line(0, line(sampled(11), 200))
+    assert headline(state, 200) == "rank 1 on vm2 silent for 0:03:01, in compute"
+    assert "left" not in " ".join(drawn(state, 200))
+    state.add_line(0, line(example(Returned, step=10, rank=1, host="vm2", seconds=181.0), 201))
+    state.add_line(0, line(progressed(20), 202))
+    assert headline(state, 202) == "training"
+    assert "left" in " ".join(drawn(state, 202))
+
+
+def test_a_host_whose_samples_stay_away() -> None:
+    """Without a word of anybody else: its journal is here, and ends."""
+    state = state_of((0, started()), (10, progressed(10)), (10, sampled(11, "vm1")), (10, sampled(11, "vm2")))
+    state.add_line(0, line(sampled(11, "vm1"), 40))
+    assert headline(state, 40) == "vm2 silent for 30 s"
+
+
+def test_steps_that_do_not_come() -> None:
+    """Somebody is alive, and nobody has written down who is not."""
+    state = state_of((0, started()), (20, progressed(10)), (25, sampled(11)), (79, sampled(11)))
+    assert headline(state, 79) == "training"
+    state.add_line(0, line(sampled(11), 100))
+    assert headline(state, 100) == "no step for 80 s"
+    assert "left" not in " ".join(drawn(state, 100))
+
+
 def test_the_newest_of_every_host() -> None:
     state = state_of(
         (0, started()), (9, sampled(9, "vm1", sent=90.0)), (10, surveyed(10, "vm1", "vm2")),
@@ -267,7 +299,7 @@ def one_of_each() -> list[Record]:
     return [
         started(), example(Planned, step=0), Noticed(step=0, message="a note"), progressed(10), surveyed(10, "vm1"),
         evaluated(10, 20.0), example(Saved, step=10), sampled(12, gpus=2), progressed(20, math.nan),
-        evaluated(20, 21.0), example(Ended, step=20, best_bleu=21.0, best_step=20),
+        evaluated(20, 21.0), example(Silent, step=20, ranks=[1]), example(Returned, step=20), example(Ended, step=20, best_bleu=21.0, best_step=20),
     ]  # fmt: skip
 
 

@@ -1,0 +1,1 @@
+"""Heartbeats between the processes of a run: who is silent, where, since when and why."""

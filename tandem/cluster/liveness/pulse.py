@@ -1,0 +1,113 @@
+"""A process's heartbeat: what it says of itself every second, and whether its main thread hangs.
+
+A phase that is merely long is no fault, so three things must come together before a main thread hangs:
+
+- it has been in one phase for far longer than ever before, or has never finished one like it and takes minutes;
+- it is at rest: a thread that computes uses a processor, or stands in the queue for one on a crowded machine;
+- somebody waits for it, which only the process that hears all others can tell.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from tandem.monitor.activity import ACTIVITY, EXCHANGE, Stay
+
+
+@dataclass
+class Timing:
+    """How often hearts beat and how long others wait before they speak, in seconds."""
+
+    beat: float = 1.0
+    silent: float = 10.0
+    """Without a heartbeat for so long a process is silent: its beats stay away for no other reason, and a user who
+    looks is to be told within 15 seconds."""
+    hanging: float = 10.0
+    """A phase is not suspected of hanging before."""
+    hanging_first: float = 120.0
+    """Nor, if none like it has ended before: a first step may compile, a first checkpoint waits for the disk."""
+    times_longest: float = 3.0
+    """Nor before it has lasted so many times longer than the longest one like it."""
+    last_words: float = 5.0
+    """How long the main thread may take to notice by itself that a peer has ended."""
+    last_resort: float = 120.0
+    """A process that should have ended for want of a peer, and has not after so long, is ended."""
+
+
+TIMING = Timing()
+# A main thread that wants less of a processor than this is at rest; waiting for a lock or a disk takes next to none.
+RESTING_SHARE = 0.05
+# Looked at over so many beats.
+RESTING_BEATS = 5
+# Phases that are short even when they come for the first time: nothing is compiled or written there.
+SOON_OVER = {"data"}
+
+
+class Beat(NamedTuple):
+    """What a heartbeat says: phase of the main thread, seconds in it, last whole step, and whether it seems to hang."""
+
+    phase: str
+    seconds: float
+    step: int
+    hangs: bool
+
+
+class Pulse:
+    """Looks at this process's main thread, once for every beat."""
+
+    def __init__(self, timing: Timing, step: Callable[[], int]) -> None:
+        self._timing, self._step = timing, step
+        self._longest: dict[str, float] = {}
+        self._before = ACTIVITY.stay
+        self._hung = False
+        self._used: deque[tuple[float, float]] = deque(maxlen=RESTING_BEATS + 1)
+        self._clock = _main_thread_clock()
+
+    def beat(self, now: float) -> Beat:
+        stay = ACTIVITY.stay
+        if stay.phase != self._before.phase and not self._hung:
+            # Whatever came between was shorter than a beat.
+            lasted = stay.since - self._before.since
+            self._longest[self._before.phase] = max(self._longest.get(self._before.phase, 0.0), lasted)
+        self._before = stay
+        self._used.append((now, self._clock()))
+        self._hung = now - stay.since > self._limit(stay) and stay.phase != EXCHANGE and self._at_rest()
+        return Beat(stay.phase, max(now - stay.since, 0.0), self._step(), self._hung)
+
+    def slept(self) -> None:
+        """Forget what the main thread seemed to do while the whole process was stopped."""
+        self._before = ACTIVITY.stay
+        self._used.clear()
+
+    def _limit(self, stay: Stay) -> float:
+        timing = self._timing
+        if stay.phase not in ACTIVITY.finished and stay.phase not in SOON_OVER:
+            return timing.hanging_first
+        return max(timing.hanging, timing.times_longest * self._longest.get(stay.phase, 0.0))
+
+    def _at_rest(self) -> bool:
+        if len(self._used) <= RESTING_BEATS:
+            return False
+        (start, used), (end, used_since) = self._used[0], self._used[-1]
+        return used_since - used < RESTING_SHARE * (end - start)
+
+
+def _main_thread_clock() -> Callable[[], float]:
+    """Reads for how long the main thread has used a processor or stood in the queue for one, in seconds.
+
+    Where the system does not say, the queue is left out; where it says nothing at all, the thread seems at rest.
+    """
+    main = threading.main_thread()
+    queue = Path(f"/proc/self/task/{main.native_id}/schedstat")
+    if queue.exists():
+        return lambda: sum(map(int, queue.read_text().split()[:2])) / 1e9
+    if main.ident is None or not hasattr(time, "pthread_getcpuclockid"):
+        return lambda: 0.0
+    clock = time.pthread_getcpuclockid(main.ident)
+    return lambda: time.clock_gettime(clock)
