@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn
 
-from tandem.monitor.records import Ended, Evaluated, Noticed, Planned, Progressed, Record, Saved, Started
+from tandem.monitor.records import Ended, Evaluated, Noticed, Planned, Progressed, Record, RolledBack, Saved, Started
 from tandem.monitor.views import View
 from tandem.units import clock_time
 
@@ -44,6 +44,8 @@ class ConsoleView(View):
                     self._signature = record.signature
             case Saved():
                 self._print(f"[dim]saved {literal(record.path)} ({record.bytes / 1e6:.1f} MB)[/dim]")
+            case RolledBack():
+                self._print(f"[bold yellow]rolled back:[/bold yellow] {literal(f'{record.reason}; {record.remedy}')}")
             case Noticed():
                 self._print(f"[yellow]note:[/yellow] {literal(record.message)}")
             case Ended():

@@ -9,7 +9,7 @@ from torch.utils.tensorboard import SummaryWriter
 
 from tandem.config import Config
 from tandem.layout import RunPaths
-from tandem.monitor.records import Evaluated, Progressed, Record, Started, Surveyed
+from tandem.monitor.records import Evaluated, Progressed, Record, RolledBack, Started, Surveyed
 from tandem.monitor.views import View
 
 # All that may stand in a part of a tag: a slash would open a group of its own.
@@ -49,15 +49,17 @@ LAYOUT = {
 
 
 class TensorBoardView(View):
-    """Writes the scalars of a run; values of steps that are taken again after a resume replace the old ones."""
+    """Writes the scalars of a run; values of steps that are taken again, for whatever reason, replace the old ones."""
 
     def __init__(self, run: RunPaths, _config: Config) -> None:
         self._directory = run.tensorboard
         self._writer: SummaryWriter | None = None
 
     def show(self, record: Record) -> None:
-        if isinstance(record, Started):
-            self._writer = SummaryWriter(self._directory, purge_step=record.step + 1)
+        if isinstance(record, Started | RolledBack):
+            self.close()
+            taken = record.step if isinstance(record, Started) else record.to_step
+            self._writer = SummaryWriter(self._directory, purge_step=taken + 1)
             self._writer.add_custom_scalars(LAYOUT)
         scalars = scalars_of(record)
         if scalars and self._writer is not None:

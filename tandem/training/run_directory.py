@@ -20,7 +20,7 @@ from tandem.storage import take_lock, write_json, write_whole
 # step of a run ends a round). The corpus itself is compared by digest.
 FREE = (
     *("corpus.", "train.max_steps", "train.log_every", "batch.split_when_full"),
-    *("cluster.", "search.", "evaluation.", "checkpoint.", "monitor."),
+    *("cluster.", "search.", "evaluation.", "checkpoint.", "divergence.", "monitor."),
 )
 # Settings without which saved weights do not fit.
 SHAPE = tuple(f"model.{name}" for name in ("kind", "encoder_layers", "decoder_layers", "d_model", "heads", "d_ff"))

@@ -30,9 +30,10 @@ class CheckpointStore:
         self.last_directory = RunPaths(run).checkpoints
         self.best_directory = RunPaths(run).best
 
-    def newest_whole(self, warn: Callable[[str], None]) -> Checkpoint | None:
-        """The newest checkpoint that passes its digests; damaged ones are named and passed over."""
-        directories = checkpoint_directories(self.last_directory)
+    def newest_whole(self, warn: Callable[[str], None], before: int | None = None) -> Checkpoint | None:
+        """The newest checkpoint (before a step) that passes its digests; damaged ones are named and passed over."""
+        found = checkpoint_directories(self.last_directory)
+        directories = {step: path for step, path in found.items() if before is None or step < before}
         for directory in reversed(directories.values()):
             try:
                 return read(directory)
@@ -58,7 +59,7 @@ class CheckpointStore:
         """The step of the newest checkpoint, going by its name."""
         return max(checkpoint_directories(self.last_directory), default=None)
 
-    def discard_after(self, step: int) -> None:
+    def discard_after(self, step: int, why: str = "damaged") -> None:
         """Do nothing: only the first process writes."""
 
     def save(self, state: TrainState) -> Checkpoint | None:
@@ -77,14 +78,14 @@ class WritableCheckpointStore(CheckpointStore):
         for directory in (self.last_directory, self.best_directory):
             remove_leftovers(directory)
 
-    def discard_after(self, step: int) -> None:
+    def discard_after(self, step: int, why: str = "damaged") -> None:
         """Rename or remove what is newer than the step a run continues from: it would pass for the newest or the best.
 
-        Newer ones to resume from can only be damaged; they are kept under another name.
+        Newer ones to resume from are damaged, or of a run that has diverged; they are kept under another name.
         """
         for found, directory in checkpoint_directories(self.last_directory).items():
             if found > step:
-                aside = directory.with_name(f"damaged-{directory.name}")
+                aside = directory.with_name(f"{why}-{directory.name}")
                 remove(aside)
                 directory.rename(aside)
         for found, directory in checkpoint_directories(self.best_directory).items():
