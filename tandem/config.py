@@ -215,7 +215,7 @@ class DivergenceConfig(Section):
     """What happens when training blows up: a gradient that is not finite, or a loss that explodes."""
 
     skip_steps: int = Field(default=100, ge=0)
-    """Steps whose data is skipped after going back to the last good checkpoint; 0 stops the run instead."""
+    """Steps whose data is skipped, from the first sign on, after going back to a good checkpoint; 0 stops the run."""
     loss_rise: float | None = Field(default=1.0, gt=0)
     """Nats per token by which the loss must rise, beyond its noise, to have exploded; empty watches gradients alone."""
     calm_steps: int = Field(default=1000, ge=1)

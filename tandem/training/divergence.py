@@ -115,7 +115,9 @@ class RollBack:
     first_step: int
     """The first step that is taken with other data; whatever checkpoint it starts from must be from before it."""
     skipped: list[list[int]]
-    """All windows of batches that are skipped from now on."""
+    """All windows of batches that are skipped from now on, the new one included."""
+    skipped_steps: int
+    """Steps whose data is skipped in the new one."""
 
 
 def plan_roll_back(
@@ -126,18 +128,16 @@ def plan_roll_back(
     The window depends on the losses alone and not on which checkpoints there are: a run that was stopped on the way,
     and has others, must skip the same.
     """
-    since = history.suspicious_since
-    first_step = max((diverged.step if since is None else min(since, diverged.step)) - LEAD_STEPS, 1)
     if not settings.skip_steps:
         raise diverged
-    before = 0
+    sign = min(history.suspicious_since or diverged.step, diverged.step)
+    first_step, before = max(sign - LEAD_STEPS, 1), 0
     for first, end in skipped:
         began = first - before
         if abs(first_step - began) < settings.calm_steps:
-            diverged.add(
-                f"the second time, although the data of {end - first:,} steps from step {began:,} on was skipped"
-            )
+            diverged.add(f"the second time, although the data of {end - first} steps from {began:,} on was skipped")
             raise diverged
         before += end - first
-    batch = batch_number(first_step, skipped)
-    return RollBack(first_step, sorted([*map(list, skipped), [batch, batch + settings.skip_steps]]))
+    # From a little before the first sign to the end of what is to be skipped after it.
+    batch, steps = batch_number(first_step, skipped), sign - first_step + settings.skip_steps
+    return RollBack(first_step, sorted([*map(list, skipped), [batch, batch + steps]]), steps)

@@ -263,7 +263,7 @@ class Trainer:
                 to_step=progress.step,
                 reason=diverged.what,
                 skipped_from=plan.first_step,
-                skipped_steps=self.config.divergence.skip_steps,
+                skipped_steps=plan.skipped_steps,
             )
         )
 

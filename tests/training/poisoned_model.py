@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,11 @@ class _Spike(torch.autograd.Function):
 
 class Poisoned(Transformer):
     """A Transformer that is like any other, but for one batch."""
+
+    def working_copy(self, weights: Mapping[str, Tensor]) -> Transformer:
+        working = super().working_copy(weights)
+        working.__class__ = Poisoned
+        return working
 
     def forward(self, source_BS: Tensor, target_BT: Tensor, *, source_padded: bool = True) -> Tensor:
         hidden_BTD = super().forward(source_BS, target_BT, source_padded=source_padded)
