@@ -225,6 +225,17 @@ class CheckpointConfig(Section):
     """Second place for all of that: a directory, or host:path by rsync over ssh; an absent run is restored from it."""
 
 
+class DivergenceConfig(Section):
+    """What happens when training blows up: a gradient that is not finite, or a loss that explodes."""
+
+    skip_steps: int = Field(default=100, ge=0)
+    """Steps whose data is skipped, from the first sign on, after going back to a good checkpoint; 0 stops the run."""
+    loss_rise: float | None = Field(default=1.0, gt=0)
+    """Nats per token by which the loss must rise, beyond its noise, to have exploded; empty watches gradients alone."""
+    calm_steps: int = Field(default=1000, ge=1)
+    """Steps within which a second time stops the run: then it is not the data."""
+
+
 class MonitorConfig(Section):
     """Who is shown what happens; the journal and the console always are."""
 
@@ -246,6 +257,7 @@ class Config(Section):
     search: SearchConfig = SearchConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
     checkpoint: CheckpointConfig = CheckpointConfig()
+    divergence: DivergenceConfig = DivergenceConfig()
     monitor: MonitorConfig = MonitorConfig()
 
     @classmethod

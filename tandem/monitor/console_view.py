@@ -14,6 +14,7 @@ from tandem.monitor.records import (
     Progressed,
     Record,
     Returned,
+    RolledBack,
     Saved,
     Silent,
     Started,
@@ -55,6 +56,8 @@ class ConsoleView(View):
                     self._signature = record.signature
             case Saved():
                 self._print(f"[dim]saved {literal(record.path)} ({record.bytes / 1e6:.1f} MB)[/dim]")
+            case RolledBack():
+                self._print(f"[bold yellow]rolled back:[/bold yellow] {literal(f'{record.reason}; {record.remedy}')}")
             case Noticed():
                 self._print(f"[yellow]note:[/yellow] {literal(record.message)}")
             case Silent() | Returned():

@@ -242,6 +242,28 @@ class Saved(Record):
     seconds: Number
 
 
+@dataclass(frozen=True, kw_only=True)
+class RolledBack(Record):
+    """Training blew up at this step, and went back to an earlier one to go on with other data."""
+
+    kind: Literal["rolledback"] = "rolledback"
+    to_step: Count
+    reason: str
+    """What happened, without a full stop."""
+    skipped_from: Count
+    """The first step that is taken with other data than before."""
+    skipped_steps: Count
+    """Steps whose data is skipped."""
+
+    @property
+    def remedy(self) -> str:
+        """What was done about it, in words."""
+        skipped = f"skipped the data of {self.skipped_steps:,} steps from step {self.skipped_from:,} on"
+        return f"went back to {f'step {self.to_step:,}' if self.to_step else 'the beginning'} and {skipped}"
+
+
+# What the reason of an end says, one or the other, if training blew up; a report looks for these words.
+NOT_FINITE, EXPLODED = "the gradient is not finite", "the loss has exploded"
 # How a notice says that memory did not suffice and steps go on in smaller parts; a report looks for these words.
 WORKED_IN_PARTS = "each micro-batch is worked through in"
 
@@ -295,7 +317,18 @@ class Ended(Record):
 
 
 AnyRecord: TypeAlias = Annotated[
-    Started | Planned | Progressed | Sampled | Surveyed | Evaluated | Saved | Noticed | Silent | Returned | Ended,
+    Started
+    | Planned
+    | Progressed
+    | Sampled
+    | Surveyed
+    | Evaluated
+    | Saved
+    | RolledBack
+    | Noticed
+    | Silent
+    | Returned
+    | Ended,
     Field(discriminator="kind"),
 ]
 """All kinds of records, told apart by `kind`."""

@@ -13,7 +13,7 @@ from tandem.config import Config
 from tandem.layout import RunPaths
 from tandem.monitor.event_file import VERSION, EventFile
 from tandem.monitor.network_interfaces import host_name
-from tandem.monitor.records import Evaluated, Progressed, Record, Started, Surveyed
+from tandem.monitor.records import Evaluated, Progressed, Record, RolledBack, Started, Surveyed
 from tandem.monitor.views import View
 from tandem.storage import error_in_words
 
@@ -54,7 +54,7 @@ LAYOUT = {
 
 
 class TensorBoardView(View):
-    """Writes the scalars of a run; values of steps that are taken again after a resume replace the old ones.
+    """Writes the scalars of a run; values of steps that are taken again, for whatever reason, replace the old ones.
 
     What the disk does not take is missing in the curves: that is said once, and a new file begun when there is room.
     """
@@ -68,8 +68,9 @@ class TensorBoardView(View):
         self._trouble = ""
 
     def show(self, record: Record) -> None:
-        if isinstance(record, Started):
-            self._first = [*_purged(record.step + 1), Event(summary=custom_scalars(LAYOUT))]
+        if isinstance(record, Started | RolledBack):
+            taken = record.step if isinstance(record, Started) else record.to_step
+            self._first = [*_purged(taken + 1), Event(summary=custom_scalars(LAYOUT))]
         elif not self._first and self._file is None and not self._lost:
             return
         scalars = scalars_of(record)

@@ -210,7 +210,9 @@ class RunRecord:
     failure: str | None = None
     """What ended a crashed run, in a sentence."""
     not_finite: bool = False
-    """Whether the program itself gave up because its numbers were not finite any more."""
+    """Whether the program itself gave up because its numbers were not finite any more, or its loss had exploded."""
+    roll_backs: tuple[str, ...] = ()
+    """How often training blew up and went back to go on with other data: each in a sentence without a full stop."""
     sessions: tuple[TrainingSession, ...] = ()
     max_steps: float | None = None
     train_loss: Curve = NOTHING
@@ -237,7 +239,7 @@ class RunRecord:
     seconds: dict[str, float] = field(default_factory=dict)
     """Seconds of the whole run by cause, as in `parts`, steps that were taken again included."""
     repeated_steps: float = 0.0
-    """Steps that were taken again, because an interruption had lost them."""
+    """Steps that were taken again, because an interruption had lost them or training had blown up."""
     splits: tuple[MicroBatchSplit, ...] = ()
     team: Team = Team()
     hosts: tuple[HostCurves, ...] = ()

@@ -20,6 +20,7 @@ from tandem.corpus.random_order import random_order, stretch_of_random_order
 from tandem.corpus.shards import EncodedPairs, EncodedSide
 from tandem.errors import TandemError
 from tandem.model.batch import PackedBatch
+from tandem.training.divergence import Skipped, batch_number
 from tandem.vocabulary import BOS, EOS, PAD
 
 IntArray = npt.NDArray[np.int64]
@@ -164,6 +165,8 @@ class Batches:
         self.order = LengthOrder(pairs, tokens, max_length)
         self.micro_batches = micro_batches
         self.seed = seed
+        self.skipped: Skipped = ()
+        """Windows of batches that no step learns from, because training has blown up on them."""
         # Training asks for neighbouring steps, which lie in two epochs at most.
         self._epoch_order = lru_cache(maxsize=2)(self._shuffled_micro_batches)
 
@@ -187,9 +190,13 @@ class Batches:
         """Steps in which every pair is used once; a step may end one epoch and begin the next."""
         return len(self.order) / self.micro_batches
 
+    def epoch_after(self, step: int) -> float:
+        """How many times the pairs have been gone through after a step."""
+        return batch_number(step, self.skipped) / self.steps_per_epoch
+
     def at(self, step: int) -> GlobalBatch:
         """The global batch of a step; steps count from 1."""
-        first = (step - 1) * self.micro_batches
+        first = (batch_number(step, self.skipped) - 1) * self.micro_batches
         return GlobalBatch(step, [self._micro_batch(first, number) for number in range(self.micro_batches)])
 
     def _micro_batch(self, first: int, number: int) -> MicroBatch:

@@ -24,10 +24,10 @@ from tandem.monitor.views import View, open_views
 from tandem.registry import MODELS
 from tandem.training.batches import Batches, check_everyone_has_work
 from tandem.training.checkpoints.mirror import check_mirror, mirror_has_run, restore_run
+from tandem.training.divergence import DivergedError
 from tandem.training.peer_watch import watching_peers
 from tandem.training.run_directory import create_or_check, locked, save_settings
 from tandem.training.startup.auto_settings import check_memory, resolve_auto_settings
-from tandem.training.step import NonFiniteGradientError
 from tandem.training.trainer import Trainer
 
 # Steps are split where a pass does not fit; what else a training holds may not fit either.
@@ -36,19 +36,23 @@ SMALLER_RUN = "lower batch.tokens or take a smaller model, and see whether anoth
 
 def loop(trainer: Trainer) -> Ended:
     """Train until the last step, the end of patience or a request to stop; by then the state is saved."""
-    config, progress = trainer.config, trainer.state.progress
+    config = trainer.config
     trainer.begin()
     reason = trainer.reason_to_stop()
     while reason is None:
-        batch = trainer.fetch(progress.step + 1)
-        trainer.step(batch)
-        if trainer.due(config.train.log_every):
-            trainer.log()
-        if trainer.due(config.evaluation.every_steps):
-            trainer.evaluate()
-        reason = trainer.reason_to_stop()
-        if reason is not None or trainer.due(config.checkpoint.every_steps):
-            trainer.save(last=reason is not None)
+        try:
+            batch = trainer.fetch(trainer.state.progress.step + 1)
+            trainer.step(batch)
+            if trainer.due(config.train.log_every):
+                trainer.log()
+            if trainer.due(config.evaluation.every_steps):
+                trainer.evaluate()
+            reason = trainer.reason_to_stop()
+            if reason is not None or trainer.due(config.checkpoint.every_steps):
+                trainer.save(last=reason is not None)
+        except DivergedError as diverged:
+            trainer.roll_back(diverged)
+            reason = None
     return trainer.end(reason)
 
 
@@ -108,14 +112,15 @@ def _failures_recorded(trainer: Trainer) -> Iterator[None]:
     """Record why a training failed, and tell the user which checkpoint is left of it."""
     try:
         yield
-    except NonFiniteGradientError as error:
+    except DivergedError as error:
         trainer.end(f"failed: {error}")
         if not trainer.world.is_leader:
             # Only the first process is sure to see the checkpoints, and to be heard.
             raise SaidElsewhereError(str(error)) from error
         newest = trainer.store.newest_step()
         kept = "no checkpoint was saved yet" if newest is None else f"the checkpoint of step {newest:,} is untouched"
-        raise NonFiniteGradientError(f"{error}; {kept}") from error
+        error.args = (f"{error}; {kept}",)
+        raise
     except TandemError as error:
         trainer.end(f"failed: {error}")
         raise

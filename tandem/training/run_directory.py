@@ -29,7 +29,7 @@ from tandem.training.run_lease import leased
 # step of a run ends a round). The corpus itself is compared by digest.
 FREE = (
     *("corpus.", "train.max_steps", "train.log_every", "batch.split_when_full"),
-    *("cluster.", "search.", "evaluation.", "checkpoint.", "monitor."),
+    *("cluster.", "search.", "evaluation.", "checkpoint.", "divergence.", "monitor."),
 )
 # Settings without which saved weights do not fit.
 SHAPE = tuple(f"model.{name}" for name in ("kind", "encoder_layers", "decoder_layers", "d_model", "heads", "d_ff"))

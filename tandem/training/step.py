@@ -18,36 +18,21 @@ from tandem.cluster.devices import gpu_of, is_out_of_memory
 from tandem.cluster.exchange.exchange import Exchange, Votes
 from tandem.cluster.world import World
 from tandem.config import Config
-from tandem.errors import TandemError
 from tandem.model.batch import Batch
 from tandem.model.loss import LossSums, translation_loss
 from tandem.monitor.activity import ACTIVITY, EXCHANGE
 from tandem.monitor.device_clock import Instant, now, wait_for
-from tandem.monitor.records import WORKED_IN_PARTS
+from tandem.monitor.records import NOT_FINITE, WORKED_IN_PARTS
 from tandem.monitor.step_clock import StepClock
 from tandem.schedules.schedule import learning_rate
 from tandem.training.batches import GlobalBatch, random_seed
 from tandem.training.data_loader import LoadedMicroBatch, MicroBatchLoader
+from tandem.training.divergence import NonFiniteGradientError
+from tandem.training.step_result import StepResult
 from tandem.training.train_state import TrainingProgress, TrainState
 
 # A micro-batch is split into so many parts at most for want of memory.
 MOST_PARTS = 64
-
-
-class NonFiniteGradientError(TandemError):
-    """The gradient is infinite or not a number: raised by every process alike, before the weights are touched."""
-
-
-@dataclass(frozen=True)
-class StepResult:
-    """Loss sums over this process's target tokens, the number of all processes' tokens, and the gradient's norm."""
-
-    step: int
-    target_tokens: int
-    objective: float
-    nll: float
-    gradient_norm: float
-    learning_rate: float
 
 
 @dataclass(frozen=True)
@@ -61,11 +46,9 @@ class _Pending:
     before: TrainingProgress
 
     def error(self) -> NonFiniteGradientError:
-        step, norm, rate = self.batch.step, float(self.numbers[2]), self.learning_rate
-        return NonFiniteGradientError(
-            f"step {step}: the gradient is not finite ({norm}), nothing of this step was kept; continue with "
-            f"--change and a lower learning rate (now {rate:.2e}), optimizer.clip_norm or another precision"
-        )
+        step, norm = self.batch.step, float(self.numbers[2])
+        what = f"step {step}: {NOT_FINITE} ({norm}), nothing of this step was kept"
+        return NonFiniteGradientError(step, what, self.learning_rate)
 
 
 class Stepper:
@@ -122,6 +105,20 @@ class Stepper:
             self._fail(self._failed)
         results, self._results = self._results, []
         return results
+
+    def restart(self, make_exchange: Callable[[], Exchange]) -> None:
+        """Go on from a state that was restored, with a fresh exchange, as if no step had been taken before."""
+        # Two of them might not fit on a card.
+        del self.exchange
+        self.exchange = make_exchange()
+        self._guard.zero_()
+        self._pending.clear()
+        self._results, self._failed = [], None
+
+    def results_before(self, step: int) -> list[StepResult]:
+        """The results before a step whose gradient was not finite, as far as they were not handed out yet."""
+        self._read_pending(all_but=0)
+        return [result for result in self._results if result.step < step]
 
     def _gradients(self, batch: GlobalBatch) -> Tensor:
         """Compute and exchange gradients, again in smaller parts where memory does not suffice.
@@ -249,11 +246,13 @@ class Stepper:
             failed, votes_stop = self.world.total(self._failed is not None, self._wish_to_stop())
         self.stop_asked = votes_stop > 0
         if failed:
-            if self._failed is not None:
-                self._fail(self._failed)
-            raise NonFiniteGradientError(
-                f"step {step}: the gradient of another host was not finite; its journal says more"
-            )
+            mine = self._failed
+            # The first of all hosts' counts, so that all of them do the same about it.
+            first = -int(self.world.largest(-float("inf") if mine is None else -mine.batch.step))
+            if mine is not None and mine.batch.step == first:
+                self._fail(mine)
+            what = f"step {first}: {NOT_FINITE} on another host, whose journal says more"
+            raise NonFiniteGradientError(first, what, learning_rate(self.config, first))
 
     def _read_pending(self, all_but: int) -> None:
         """Read the numbers of all steps but the newest so many."""

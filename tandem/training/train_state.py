@@ -15,6 +15,7 @@ from tandem.config import Config
 from tandem.layout import MODEL_FILE, OPTIMIZER_FILE
 from tandem.model.flat_weights import FlatWeights, WorkingCopy
 from tandem.model.translation_model import TranslationModel, build_model
+from tandem.training.divergence import LossHistory
 from tandem.training.loss_scale import LossScale
 
 PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -31,6 +32,8 @@ class TrainingProgress:
     evaluations_without_gain: int = 0
     parts: int = 1
     """Parts that each micro-batch is split into; more than one if a GPU's memory has not sufficed."""
+    skipped: list[list[int]] = field(default_factory=list)
+    """Windows of batches that are skipped, because training has blown up on them."""
 
     def note_bleu(self, bleu: float) -> None:
         """Remember an evaluation at the current step."""
@@ -53,12 +56,12 @@ class TrainState:
     loss_scale: LossScale | None
     """None unless training is in float16."""
     progress: TrainingProgress = field(default_factory=TrainingProgress)
+    losses: LossHistory = field(default_factory=LossHistory)
 
     @classmethod
     def fresh(cls, config: Config, vocab_size: int, device: torch.device) -> TrainState:
         """The state before the first step: weights drawn from the seed."""
-        torch.manual_seed(config.train.seed)
-        model = build_model(config.model, vocab_size).to(device).eval()
+        model = first_model(config, vocab_size).to(device).eval()
         flat = FlatWeights(model)
         assert config.train.precision != "auto", "resolved at the start"
         precision, settings = PRECISIONS[config.train.precision], config.optimizer
@@ -92,7 +95,11 @@ class TrainState:
 
     def numbers(self) -> dict[str, Any]:
         """What is not a tensor, ready for JSON."""
-        return {"progress": asdict(self.progress), "scaler": self.loss_scale.numbers() if self.loss_scale else {}}
+        return {
+            "progress": asdict(self.progress),
+            "scaler": self.loss_scale.numbers() if self.loss_scale else {},
+            "losses": asdict(self.losses),
+        }
 
     def restore(self, tensors: Mapping[str, Mapping[str, Tensor]], numbers: Mapping[str, Any]) -> None:
         """Become the state that gave these `tensors()` and `numbers()`; a ValueError or KeyError if none gave them."""
@@ -102,6 +109,15 @@ class TrainState:
         if numbers["scaler"] and self.loss_scale is not None:
             self.loss_scale.restore(numbers["scaler"])
         self.progress = TypeAdapter(TrainingProgress).validate_python(numbers["progress"], strict=True)
+        # Older versions did not save them.
+        self.losses = TypeAdapter(LossHistory).validate_python(numbers.get("losses", {}), strict=True)
+
+    def begin_again(self, config: Config, vocab_size: int) -> None:
+        """Become the state before the first step."""
+        weights = first_model(config, vocab_size).named_weights()
+        scale = LossScale(torch.device("cpu")).numbers() if self.loss_scale else {}
+        numbers = {"progress": asdict(TrainingProgress()), "scaler": scale}
+        self.restore({MODEL_FILE: weights, OPTIMIZER_FILE: {}}, numbers)
 
     def restore_optimizer(self, tensors: Mapping[str, Tensor]) -> None:
         """Take over what `optimizer_tensors` gave; nothing before the first step."""
@@ -110,5 +126,12 @@ class TrainState:
         for key in sorted({name.rpartition(".")[2] for name in tensors}):
             values = [tensors[f"{name}.{key}"].to(device) for name in self.flat.shapes]
             state[key] = torch.cat([value.flatten() for value in values]) if values[0].dim() else values[0]
+        self.optimizer.state.pop(self.flat.vector, None)
         if state:
             self.optimizer.state[self.flat.vector] = state
+
+
+def first_model(config: Config, vocab_size: int) -> TranslationModel:
+    """The model before the first step: weights drawn from the seed."""
+    torch.manual_seed(config.train.seed)
+    return build_model(config.model, vocab_size)

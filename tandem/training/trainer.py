@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 import os
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
 
 import tandem
 from tandem.cluster.devices import gpu_of
+from tandem.cluster.exchange.exchange import Exchange
 from tandem.cluster.exchange.strategy import make_exchange
 from tandem.cluster.exchange.traffic import BASELINE
 from tandem.cluster.world import World
@@ -20,20 +22,23 @@ from tandem.layout import RunPaths
 from tandem.monitor.activity import ACTIVITY
 from tandem.monitor.journal import Recorder
 from tandem.monitor.network_interfaces import TrafficMeter
-from tandem.monitor.records import Ended, Noticed, Planned, Progressed, Started
+from tandem.monitor.records import Ended, Noticed, Planned, Progressed, RolledBack, Started
 from tandem.monitor.step_clock import StepClock
 from tandem.training.batches import Batches, GlobalBatch
 from tandem.training.checkpoints.background_saves import BackgroundSaves
 from tandem.training.checkpoints.broadcast_state import broadcast_state
+from tandem.training.checkpoints.checkpoint import DIVERGED
 from tandem.training.checkpoints.checkpoint_store import CheckpointStore, WritableCheckpointStore
 from tandem.training.checkpoints.exchange_state import ExchangeState
 from tandem.training.checkpoints.mirror import Mirror
 from tandem.training.checkpoints.resume import find_checkpoint
 from tandem.training.data_loader import make_loader
+from tandem.training.divergence import DivergedError, LossExplosionError, plan_roll_back
 from tandem.training.evaluate import evaluate
 from tandem.training.host_monitor import HostMonitor
 from tandem.training.startup.exchange_plan import plan_exchange
-from tandem.training.step import Stepper, StepResult
+from tandem.training.step import Stepper
+from tandem.training.step_result import StepResult, sum_over_processes
 from tandem.training.train_state import TrainState
 
 FINISHED = "finished"
@@ -69,7 +74,7 @@ class Trainer:
             self.state,
             self.loader,
             self.clock,
-            make_exchange(self.choice.plan, config, self.state.flat_vectors(), world),
+            self._make_exchange(),
             wish_to_stop=lambda: self.stop_signal is not None,
             notice=self.notice,
         )
@@ -77,8 +82,11 @@ class Trainer:
         self.saves = BackgroundSaves(world, self.store, self.exchange_state, mirror, recorder, self.state.progress.step)
         self.meter = TrafficMeter(None if world.interface is None else world.interface.name)
         self.host_monitor = HostMonitor(world, recorder, lambda: self.state.progress.step)
+        self._mine: list[StepResult] = []
+        """Results of the newest steps, which have not been summed over all processes yet."""
         self._unlogged: list[StepResult] = []
-        """Results of the steps since the last log line."""
+        """Results of the steps since the last log line, over all processes."""
+        self._exploded: LossExplosionError | None = None
         self._session_start, self._session_first_step = time.perf_counter(), self.state.progress.step
 
     def _resume(self) -> None:
@@ -86,6 +94,10 @@ class Trainer:
         checkpoint = find_checkpoint(self.world, self.store, self.exchange_state.can_resume, self.notice)
         self.world.together(lambda: None if checkpoint is None else checkpoint.restore(self.state))
         broadcast_state(self.world, self.state)
+        self.batches.skipped = self.state.progress.skipped
+
+    def _make_exchange(self) -> Exchange:
+        return make_exchange(self.choice.plan, self.config, self.state.flat_vectors(), self.world)
 
     def _restore_exchange_state(self) -> None:
         """Restore the state of the exchange that each host keeps for itself."""
@@ -153,13 +165,13 @@ class Trainer:
             return self.loader.fetch(step)
 
     def step(self, batch: GlobalBatch) -> None:
-        self._unlogged += self.stepper.step(batch)
+        self._mine += self.stepper.step(batch)
         self.recorder.stepped(batch.step)
         self.saves.tell_failures()
 
     def flush(self) -> None:
         """Wait for the result of every step taken, before the weights or the numbers are used."""
-        self._unlogged += self.stepper.flush()
+        self._mine += self.stepper.flush()
 
     def due(self, every: int) -> bool:
         """Whether something done every so many steps is done now; at the last step everything is.
@@ -172,12 +184,9 @@ class Trainer:
 
     def log(self) -> None:
         """Record the steps since the last log line."""
-        self.flush()
+        flags = (self.host_monitor.survey_due, self.saves.writing, self.recorder.has_troubles)
+        survey, writing, troubles = self._sum_results(*flags)
         results, self._unlogged = self._unlogged, []
-        sums = (sum(result.objective for result in results), sum(result.nll for result in results))
-        with self.clock.measure("waiting"):
-            flags = (self.host_monitor.survey_due, self.saves.writing, self.recorder.has_troubles)
-            objective, nll, survey, writing, troubles = self.world.total(*sums, *flags)
         seconds, traffic = self.clock.lap(), self.meter.lap()
         training_seconds = sum(seconds.values()) - seconds["evaluation"] - seconds["checkpoint"]
         target_tokens = sum(result.target_tokens for result in results)
@@ -190,9 +199,9 @@ class Trainer:
                 step=step,
                 max_steps=max_steps,
                 steps=len(results),
-                epoch=step / self.batches.steps_per_epoch,
-                train_loss=nll / target_tokens,
-                objective=objective / target_tokens,
+                epoch=self.batches.epoch_after(step),
+                train_loss=sum(result.nll for result in results) / target_tokens,
+                objective=sum(result.objective for result in results) / target_tokens,
                 learning_rate=results[-1].learning_rate,
                 gradient_norm=sum(norms) / max(len(norms), 1),
                 target_tokens=target_tokens,
@@ -213,6 +222,83 @@ class Trainer:
         if survey:
             with self.clock.measure("waiting"):
                 self.host_monitor.survey(step, seconds)
+        self._stop_if_exploded()
+
+    def _sum_results(self, *flags: bool) -> list[bool]:
+        """Sum the newest results over all processes, and judge their losses; for each flag, whether any raised it."""
+        self.flush()
+        results, self._mine = self._mine, []
+        with self.clock.measure("waiting"):
+            summed, raised = sum_over_processes(self.world, results, *flags)
+        self._unlogged += summed
+        self._judge(summed)
+        return raised
+
+    def _judge(self, results: Sequence[StepResult]) -> None:
+        rise = self.config.divergence.loss_rise
+        for result in results:
+            if rise is None or self._exploded is not None:
+                return
+            if what := self.state.losses.add(result.step, result.loss, rise):
+                self._exploded = LossExplosionError(result.step, what, result.learning_rate)
+
+    def _stop_if_exploded(self) -> None:
+        if self._exploded is not None:
+            raise self._exploded
+
+    def roll_back(self, diverged: DivergedError) -> None:
+        """Go back to the newest checkpoint from before training diverged, and skip the data on which it did.
+
+        The same way as a resume, in processes that go on; the second time the error is raised instead.
+        """
+        # Weights whose gradient is not finite have often exploded before, in steps that were not judged yet.
+        results = [*self._mine, *self.stepper.results_before(diverged.step)]
+        self._judge(sum_over_processes(self.world, results)[0])
+        diverged = self._exploded or diverged
+        plan = plan_roll_back(diverged, self.state.losses, self.state.progress.skipped, self.config.divergence)
+        with self.clock.measure("checkpoint"):
+            self.saves.settle(goes_on=True)
+            self._restore_before(plan.first_step, diverged)
+        self.saves.went_back_to(self.state.progress.step)
+        progress = self.state.progress
+        progress.skipped = self.batches.skipped = plan.skipped
+        self._mine, self._unlogged, self._exploded = [], [], None
+        self.stepper.restart(self._make_exchange)
+        self._restore_exchange_state()
+        self._session_start, self._session_first_step = time.perf_counter(), progress.step
+        self.recorder.record(
+            RolledBack(
+                step=diverged.step,
+                to_step=progress.step,
+                reason=diverged.what,
+                skipped_from=plan.first_step,
+                skipped_steps=plan.skipped_steps,
+            )
+        )
+
+    def _restore_before(self, step: int, diverged: DivergedError) -> None:
+        """Restore the newest checkpoint from before a step that all hosts can resume.
+
+        If none was due until then, the beginning of the run.
+        """
+        found = find_checkpoint(
+            self.world, self.store, self.exchange_state.can_resume, self.notice, before=step, newer=DIVERGED
+        )
+
+        def restore() -> None:
+            if not self.world.is_leader:
+                return
+            if found is not None:
+                found.restore(self.state)
+            elif step <= self.config.checkpoint.every_steps:
+                self.state.begin_again(self.config, self.corpus.tokenizer.vocab_size)
+                self.store.go_back_to(0, (), DIVERGED)
+            else:
+                diverged.add(f"no checkpoint from before step {step:,} is left to go back to")
+                raise diverged
+
+        self.world.together(restore)
+        broadcast_state(self.world, self.state)
 
     def _tell_troubles(self) -> None:
         """Have the first process show what other processes cannot write to their journals."""
@@ -257,8 +343,12 @@ class Trainer:
         return ASKED_TO_STOP
 
     def save(self, *, last: bool = False) -> None:
-        """Copy the state for a checkpoint, which is written while training goes on; the last one is waited for."""
-        self.flush()
+        """Copy the state for a checkpoint, which is written while training goes on; the last one is waited for.
+
+        A loss that has exploded is not saved.
+        """
+        self._sum_results()
+        self._stop_if_exploded()
         with self.clock.measure("checkpoint"):
             self.saves.save(self.state, self.stepper.exchange, last=last, hurry=self.stepper.stop_asked)
 

@@ -13,7 +13,13 @@ from tests.gpu.machines import EXACT, Device, journal, one_sentence, run, run_ra
 pytestmark = pytest.mark.slow
 
 DEVICES = {"card": Device(), "processor": None}
-EXPLODING = ("schedule.peak=1e30", "schedule.warmup_steps=1", "optimizer.clip_norm=", "train.max_steps=20")
+EXPLODING = (
+    "schedule.peak=1e30",
+    "schedule.warmup_steps=1",
+    "optimizer.clip_norm=",
+    "train.max_steps=20",
+    "divergence.skip_steps=0",
+)
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])

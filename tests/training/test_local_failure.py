@@ -10,7 +10,7 @@ from tandem.corpus.prepared import PreparedCorpus
 from tests.training.processes import train_on_hosts
 
 LOCAL = ("exchange.kind=diloco", "exchange.start_steps=0", "exchange.local_steps=8", "train.max_steps=16")
-EXPLODING = ("schedule.peak=1e30", "schedule.warmup_steps=1", "optimizer.clip_norm=")
+EXPLODING = ("schedule.peak=1e30", "schedule.warmup_steps=1", "optimizer.clip_norm=", "divergence.skip_steps=0")
 
 
 @pytest.mark.slow

@@ -16,8 +16,8 @@ from tandem.monitor.records import Ended, Record
 from tandem.monitor.views import View
 from tandem.training import loop
 from tandem.training.checkpoints.checkpoint import read
+from tandem.training.divergence import NonFiniteGradientError
 from tandem.training.run_directory import locked
-from tandem.training.step import NonFiniteGradientError
 from testbed.journals import read_journal
 from tests.training import processes
 
@@ -134,6 +134,7 @@ def test_a_gradient_that_is_not_finite_names_the_step_and_spoils_nothing(
     tiny_corpus: PreparedCorpus, tiny_config: Make, tmp_path: Path
 ) -> None:
     explosion = ["schedule.peak=1e30", "schedule.warmup_steps=1", "optimizer.clip_norm=", "checkpoint.every_steps=1"]
+    explosion += ["divergence.skip_steps=0"]
     with pytest.raises(NonFiniteGradientError, match=r"^step (\d+): the gradient is not finite") as failure:
         train(tiny_config(*explosion), tiny_corpus, tmp_path / "run")
     step = int(str(failure.value).split()[1].rstrip(":"))
@@ -147,6 +148,7 @@ def test_a_gradient_that_is_not_finite_names_the_step_and_spoils_nothing(
 @pytest.mark.slow
 def test_all_processes_agree_that_a_gradient_is_not_finite(tiny_corpus: PreparedCorpus, tmp_path: Path) -> None:
     explosion = ["schedule.peak=1e30", "schedule.warmup_steps=1", "optimizer.clip_norm=", "checkpoint.every_steps=1"]
+    explosion += ["divergence.skip_steps=0"]
     ended = processes.run_training(tiny_corpus, tmp_path / "run", *explosion, processes=2)
     assert ended.returncode != 0
     assert "the gradient is not finite" in ended.stderr

@@ -21,7 +21,8 @@ from tandem.monitor.device_clock import synchronize
 from tandem.monitor.step_clock import StepClock
 from tandem.training.data_loader import make_loader
 from tandem.training.startup.auto_settings import PRECISIONS_BY_RANK, common_precision
-from tandem.training.step import Stepper, StepResult
+from tandem.training.step import Stepper
+from tandem.training.step_result import StepResult
 from tandem.training.train_state import TrainState
 
 # Steps in which buffers are made and libraries choose their kernels.

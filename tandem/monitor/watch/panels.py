@@ -12,7 +12,7 @@ from typing import NamedTuple
 from rich.console import Console, ConsoleOptions
 from rich.text import Text
 
-from tandem.monitor.records import Ended, Evaluated, Noticed, Progressed, Saved
+from tandem.monitor.records import Ended, Evaluated, Noticed, Progressed, RolledBack, Saved
 from tandem.monitor.watch.drawing import (
     QUIET,
     CharacterSet,
@@ -120,6 +120,8 @@ class RunScreen:
             return Text(f"no step for {elapsed(stalled)}", "bold red")
         if session.newest_kind == Saved.kind and session.saved is not None:
             return Text(f"training, saved step {session.saved.step:,}", "bold green")
+        if session.newest_kind == RolledBack.kind:
+            return Text(f"training again from step {session.step:,}, after it blew up", "bold yellow")
         return Text("training" if session.step > session.started.step else "starting", "bold green")
 
     def _moment(self, session: SessionState) -> float:

@@ -16,6 +16,7 @@ from tandem.monitor.records import (
     Progressed,
     Record,
     Returned,
+    RolledBack,
     Sampled,
     Saved,
     Silent,
@@ -199,16 +200,20 @@ class RunState:
             self.sessions += 1
             # The hosts of this session will write again.
             self.hosts.clear()
-            while self.losses and self.losses[-1][0] > started.step:
-                self.losses.pop()
-            self.evaluations = [evaluated for evaluated in self.evaluations if evaluated.step <= started.step]
+            self._forget_after(started.step)
         session.starts[rank] = started.timestamp
         if rank == session.reporting_rank:
             session.started = started
 
+    def _forget_after(self, step: int) -> None:
+        """Drop the numbers of steps that are taken again."""
+        while self.losses and self.losses[-1][0] > step:
+            self.losses.pop()
+        self.evaluations = [evaluated for evaluated in self.evaluations if evaluated.step <= step]
+
     def _update(self, session: SessionState, rank: int, record: Record) -> None:
         reports, time = rank == session.reporting_rank, record.timestamp
-        if reports and isinstance(record, Progressed | Evaluated | Saved):
+        if reports and isinstance(record, Progressed | Evaluated | Saved | RolledBack):
             session.newest_kind = record.kind
             self.last_pause_time = time
         if isinstance(record, Sampled | Progressed) and record.step - isinstance(record, Sampled) > session.step:
@@ -235,6 +240,13 @@ class RunState:
                 session.endings[rank] = record
             case Planned():
                 self._add_message(Noticed(time=record.time, step=record.step, message=f"exchange: {record.reason}"))
+            case RolledBack():
+                self._add_message(
+                    Noticed(time=record.time, step=record.step, message=f"{record.reason}; {record.remedy}")
+                )
+                if reports:
+                    session.step = record.to_step
+                    self._forget_after(record.to_step)
             case Progressed() if reports:
                 session.progressed = record
                 session.step = max(session.step, record.step)

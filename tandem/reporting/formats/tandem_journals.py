@@ -10,7 +10,18 @@ from typing import TypeAlias
 
 from tandem.monitor.host_summary import gpu_shares, mean_gpu_shares
 from tandem.monitor.journal_reader import UnreadableRecordError, kind_of, read_record
-from tandem.monitor.records import Ended, Evaluated, Noticed, Planned, Progressed, Record, Sampled, Started, Surveyed
+from tandem.monitor.records import (
+    Ended,
+    Evaluated,
+    Noticed,
+    Planned,
+    Progressed,
+    Record,
+    RolledBack,
+    Sampled,
+    Started,
+    Surveyed,
+)
 from tandem.reporting.run_record import TrainingSession
 
 Rows: TypeAlias = "array[float]"
@@ -59,6 +70,7 @@ class RankHistory:
     notes: list[tuple[float, str]] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=dict)
     """Seconds by part, also of steps that were taken again."""
+    roll_backs: list[RolledBack] = field(default_factory=list)
     repeated_steps: float = 0.0
     newest: Record | None = None
     unreadable: int = 0
@@ -84,6 +96,8 @@ class RankHistory:
                 self.evaluations.append(record)
             case Planned():
                 self.plan = record
+            case RolledBack():
+                self._roll_back(record)
             case Noticed():
                 self.notes.append((float(record.step), record.message))
             case Ended():
@@ -111,13 +125,25 @@ class RankHistory:
             self.close_session()
             self.repeated_steps += max(self.sessions[-1].last_step - step, 0.0)
             self.notes.append((step, "resumed"))
+        self._remove_after(step)
+        # A run that was killed before it was saved again does not know that it ever went back.
+        self.roll_backs = [back for back in self.roll_backs if back.to_step < step]
+        self.starts.append(record)
+        self._open_session(record, record.startup_seconds)
+
+    def _roll_back(self, record: RolledBack) -> None:
+        """Remove what came after the step that training went back to."""
+        self.repeated_steps += max(record.step - record.to_step, 0)
+        self.notes.append((float(record.step), f"{record.reason}; {record.remedy}"))
+        self.roll_backs.append(record)
+        self._remove_after(float(record.to_step))
+
+    def _remove_after(self, step: float) -> None:
         for records in (self.progress, self.evaluations):
             while records and records[-1].step > step:
                 records.pop()
         for host in (*self.samples.values(), *self.summaries.values()):
             host.remove_after(step)
-        self.starts.append(record)
-        self._open_session(record, record.startup_seconds)
 
     def _add_seconds(self, seconds: Mapping[str, float]) -> None:
         for part, spent in seconds.items():

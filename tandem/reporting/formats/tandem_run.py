@@ -19,7 +19,16 @@ from tandem.errors import TandemError
 from tandem.layout import MODEL_FILE, OPTIMIZER_FILE, STATE_FILE, RunPaths, checkpoint_directories, journal_files
 from tandem.model.memory_estimate import FLOAT32
 from tandem.monitor.network_interfaces import host_name
-from tandem.monitor.records import WORKED_IN_PARTS, Evaluated, Planned, Progressed, Started, Surveyed
+from tandem.monitor.records import (
+    EXPLODED,
+    NOT_FINITE,
+    WORKED_IN_PARTS,
+    Evaluated,
+    Planned,
+    Progressed,
+    Started,
+    Surveyed,
+)
 from tandem.reporting.formats.tandem_journals import GPU_COLUMNS, HOST_COLUMNS, RankHistory, Rows, read_history
 from tandem.reporting.run_record import (
     NOTHING,
@@ -69,7 +78,8 @@ def read_tandem_run(directory: Path) -> RunRecord:
         path=str(directory),
         state=state,
         failure=failure,
-        not_finite=failure is not None and "not finite" in failure,
+        not_finite=failure is not None and any(words in failure for words in (NOT_FINITE, EXPLODED)),
+        roll_backs=tuple(f"{back.reason}; it {back.remedy}" for back in history.roll_backs),
         sessions=tuple(history.sessions),
         max_steps=float(start.max_steps) if start else float(config.train.max_steps) if config else None,
         train_loss=_curve(progress, "train_loss"),

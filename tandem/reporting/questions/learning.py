@@ -43,6 +43,10 @@ def answer_trained(run: RunRecord, findings: RunFindings) -> Reply:
     forecast = _forecast_words(run, findings, evidence)
     if forecast and verdict == "improving":
         said += f"; {forecast}"
+    if run.roll_backs:
+        times = len(run.roll_backs)
+        evidence["roll_backs"] = times
+        said += f". On the way it blew up {f'{times} times' if times > 1 else 'once'}: {'. '.join(run.roll_backs)}"
     return Reply(verdict, confidence, f"{said}.", evidence)
 
 

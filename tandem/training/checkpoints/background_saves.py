@@ -94,6 +94,11 @@ class BackgroundSaves:
                 self._notice(step, "checkpoint.mirror has no copy of this step yet; it is made when the run continues")
             self._tell_mirror(step)
 
+    def went_back_to(self, step: int) -> None:
+        """Take note that training goes on from an earlier checkpoint; what was under way must be settled."""
+        assert not self._unsettled
+        self._kept, self._incomplete = step or None, None
+
     def save_if_best(self, state: TrainState, bleu: float) -> None:
         """Copy the weights after an evaluation and write them if they are among the best."""
         self._begin("best checkpoint", state.progress.step, self._store.saving_if_best(state, bleu))

@@ -25,8 +25,9 @@ def broadcast_state(world: World, state: TrainState) -> None:
         part: {name: [str(tensor.dtype).removeprefix("torch."), list(tensor.shape)] for name, tensor in named.items()}
         for part, named in tensors.items()
     }
-    first = world.broadcast({"numbers": state.numbers(), "tensors": described})
-    if len(set(world.gather(_digest(tensors)))) == 1:
+    numbers = state.numbers()
+    first = world.broadcast({"numbers": numbers, "tensors": described})
+    if len(set(world.gather(f"{_digest(tensors)} {numbers}"))) == 1:
         # Before the first step every process has drawn the same weights from the seed, on the same kind of machine.
         return
     received: dict[str, dict[str, Tensor]] = {}

@@ -34,7 +34,7 @@ FORMAT_WITHOUT_SUMS = 1
 # Directories with this prefix are being written or removed; no reader looks at them.
 HIDDEN = "."
 # Names that checkpoints get which a run does not continue from although they are the newest.
-DAMAGED, INCOMPLETE = "damaged-", "incomplete-"
+DAMAGED, INCOMPLETE, DIVERGED = "damaged-", "incomplete-", "diverged-"
 
 
 class DamagedCheckpointError(TandemError):

@@ -52,8 +52,8 @@ class CheckpointStore:
         self.last_directory = RunPaths(run).checkpoints
         self.best_directory = RunPaths(run).best
 
-    def whole(self, damaged: dict[int, str]) -> Iterator[Checkpoint]:
-        """The checkpoints that pass their digests, newest first; of damaged ones, the reason is noted by step.
+    def whole(self, damaged: dict[int, str], before: int | None = None) -> Iterator[Checkpoint]:
+        """The checkpoints (before a step) that pass their digests, newest first; why others are damaged, by step.
 
         Where there is none, or not whole, the mirror is asked for it.
         """
@@ -61,6 +61,8 @@ class CheckpointStore:
         if not steps and self._mirror is not None:
             steps = self._mirror.steps(self.last_directory)
         for step in reversed(steps):
+            if before is not None and step >= before:
+                continue
             directory = self.last_directory / checkpoint_name(step)
             try:
                 yield read(directory)
@@ -83,7 +85,7 @@ class CheckpointStore:
         """The step of the newest checkpoint, going by its name."""
         return max(checkpoint_directories(self.last_directory), default=None)
 
-    def go_back_to(self, step: int, damaged: Iterable[int]) -> None:
+    def go_back_to(self, step: int, damaged: Iterable[int], otherwise: str = INCOMPLETE) -> None:
         """Do nothing: only the first process writes."""
 
     def save(self, state: TrainState) -> Checkpoint | None:
@@ -113,15 +115,14 @@ class WritableCheckpointStore(CheckpointStore):
         for directory in (self.last_directory, self.best_directory):
             remove_leftovers(directory)
 
-    def go_back_to(self, step: int, damaged: Iterable[int]) -> None:
+    def go_back_to(self, step: int, damaged: Iterable[int], otherwise: str = INCOMPLETE) -> None:
         """Rename or remove what is newer than the step a run continues from: it would pass for the newest or the best.
 
-        Newer ones to resume from are damaged, or some host cannot resume from them; they are kept under another name.
+        Newer ones to resume from are damaged, or `otherwise`; they are kept under another name.
         """
         for found, directory in checkpoint_directories(self.last_directory).items():
             if found > step:
-                prefix = DAMAGED if found in damaged else INCOMPLETE
-                put_aside(directory, prefix)
+                put_aside(directory, DAMAGED if found in damaged else otherwise)
         for found, directory in checkpoint_directories(self.best_directory).items():
             if found > step:
                 remove(directory)

@@ -5,21 +5,28 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from tandem.cluster.world import World
-from tandem.training.checkpoints.checkpoint import Checkpoint
+from tandem.training.checkpoints.checkpoint import INCOMPLETE, Checkpoint
 from tandem.training.checkpoints.checkpoint_store import CheckpointStore, damaged_checkpoints
 
 
 def find_checkpoint(
-    world: World, store: CheckpointStore, can_resume: Callable[[int], bool], notice: Callable[[str], None]
+    world: World,
+    store: CheckpointStore,
+    can_resume: Callable[[int], bool],
+    notice: Callable[[str], None],
+    *,
+    before: int | None = None,
+    newer: str = INCOMPLETE,
 ) -> Checkpoint | None:
     """The checkpoint to continue from, in the first process; all processes look for it together.
 
     `can_resume` says whether this host has what it keeps for itself at a step. If no checkpoint has that of all hosts,
-    it is the newest whole one. What is passed over is said, in steps, and put aside.
+    it is the newest whole one. What is passed over is said, in steps, and put aside, under a name that begins with
+    `newer` if it is not damaged. With `before` only older ones than that step are looked at.
     """
     damaged: dict[int, str] = {}
     passed_over: dict[int, str] = {}
-    candidates: Iterator[Checkpoint] = store.whole(damaged) if world.is_leader else iter(())
+    candidates: Iterator[Checkpoint] = store.whole(damaged, before) if world.is_leader else iter(())
     newest, chosen = None, None
     while chosen is None:
         found = world.together(lambda: next(candidates, None))
@@ -36,7 +43,7 @@ def find_checkpoint(
     # Only the first process has read any of them.
     if world.is_leader:
         chosen = chosen or newest
-    world.together(lambda: _go_back(store, chosen, damaged, passed_over, notice))
+    world.together(lambda: _go_back(store, chosen, damaged, passed_over, notice, newer))
     return chosen
 
 
@@ -46,6 +53,7 @@ def _go_back(
     damaged: dict[int, str],
     passed_over: dict[int, str],
     notice: Callable[[str], None],
+    name: str,
 ) -> None:
     """Put aside what is newer than the chosen one, and say what that costs."""
     if chosen is None:
@@ -61,4 +69,4 @@ def _go_back(
             f"{said}; continuing from step {chosen.step:,}: {again:,} step{'s' if again > 1 else ''} "
             f"{'are' if again > 1 else 'is'} taken again"
         )
-    store.go_back_to(chosen.step, damaged)
+    store.go_back_to(chosen.step, damaged, name)

@@ -30,7 +30,8 @@ from tandem.doctor.self_test.check_setup import Setup
 from tandem.model import layers
 from tandem.model.transformer import Transformer
 from tandem.training.batches import GlobalBatch
-from tandem.training.step import Stepper, StepResult
+from tandem.training.step import Stepper
+from tandem.training.step_result import StepResult
 from tandem.training.train_state import TrainState
 from tests.doctor.self_test.test_self_test import TINY
 
