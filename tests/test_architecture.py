@@ -16,6 +16,7 @@ PACKAGE = REPOSITORY / "tandem"
 ROOMS = (
     ("errors",),
     ("layout", "storage", "units", "thresholds", "vocabulary", "registry", "cards", "process_exit", "validation"),
+    ("process_signals",),
     ("config",),
     ("schedules",),
     ("corpus", "scoring"),

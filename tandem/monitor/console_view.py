@@ -6,6 +6,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn
 
+from tandem.monitor.console_stream import never_blocking
 from tandem.monitor.records import Ended, Evaluated, Noticed, Planned, Progressed, Record, Saved, Started
 from tandem.monitor.views import View
 from tandem.units import clock_time
@@ -17,10 +18,11 @@ NOT_DETERMINISTIC = (
 
 
 class ConsoleView(View):
-    """Prints the records that matter to a person, each as a line or a few."""
+    """Prints the records that matter to a person, each as a line or a few; a terminal that nobody reads loses some."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
+        self._file, self._stream = console.file, never_blocking(console)
         self._progress: Progress | None = None
         self._signature = ""
 
@@ -47,7 +49,7 @@ class ConsoleView(View):
             case Noticed():
                 self._print(f"[yellow]note:[/yellow] {literal(record.message)}")
             case Ended():
-                self.close()
+                self._stop_live_line()
                 self._print(ended_line(record))
 
     def stepped(self, step: int) -> None:
@@ -57,6 +59,12 @@ class ConsoleView(View):
         self._update_live_line(description=f"{stage} {done}/{total}")
 
     def close(self) -> None:
+        self._stop_live_line()
+        if self._stream is not None:
+            self._stream.finish()
+            self._console.file, self._stream = self._file, None
+
+    def _stop_live_line(self) -> None:
         if self._progress is not None:
             self._progress.stop()
             self._progress = None
@@ -141,4 +149,5 @@ def evaluation_lines(record: Evaluated) -> list[str]:
 
 def ended_line(record: Ended) -> str:
     best = "" if record.best_bleu is None else f"; best dev BLEU {record.best_bleu:.2f} at step {record.best_step:,}"
-    return f"{literal(record.reason)} at step {record.step:,}{best}"
+    by = f" ({record.signal})" if record.signal else ""
+    return f"{literal(record.reason)}{by} at step {record.step:,}{best}"

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from types import FrameType
 
 from rich.console import Console
 
 from tandem.cluster.devices import configure_device, explain_out_of_memory
+from tandem.cluster.join.launchers import started_by_launcher
 from tandem.cluster.world import World, is_lost_peer, joined_world
 from tandem.config import Config, dump
 from tandem.corpus.prepared import PreparedCorpus
@@ -20,11 +19,14 @@ from tandem.monitor.console_view import ConsoleView
 from tandem.monitor.journal import Journal, Recorder
 from tandem.monitor.records import Ended
 from tandem.monitor.views import View, open_views
+from tandem.process_signals import answering
 from tandem.registry import MODELS
 from tandem.training.batches import Batches, check_everyone_has_work
+from tandem.training.preemption_notice import preemption_command, stopping_on_notice
 from tandem.training.run_directory import create_or_check, locked, save_settings
 from tandem.training.startup.auto_settings import check_memory, resolve_auto_settings
 from tandem.training.step import NonFiniteGradientError
+from tandem.training.stopping import ASKED_TO_STOP, SaveAndStop
 from tandem.training.trainer import Trainer
 
 # Steps are split where a pass does not fit; what else a training holds may not fit either.
@@ -35,6 +37,7 @@ def loop(trainer: Trainer) -> Ended:
     """Train until the last step, the end of patience or a request to stop; by then the state is saved."""
     config, progress = trainer.config, trainer.state.progress
     trainer.begin()
+    trainer.catch_up()
     reason = trainer.reason_to_stop()
     while reason is None:
         batch = trainer.fetch(progress.step + 1)
@@ -59,7 +62,7 @@ def train(
     that the run was started with.
     """
     prepared, directory = PreparedCorpus.open(Path(corpus)), Path(run)
-    views = [ConsoleView(Console())] if views is None else views
+    views = [ConsoleView(Console(force_terminal=False if started_by_launcher() else None))] if views is None else views
     # The corpus is what it is, whatever the preset wished for: record the truth.
     config = config.model_copy(update={"corpus": prepared.facts.settings})
     with ExitStack() as stack:
@@ -67,6 +70,7 @@ def train(
         configure_device(world.device, tf32=config.train.tf32, deterministic=config.train.deterministic)
         check_everyone_has_work(config, world)
         world.together(lambda: MODELS.get(config.model.kind))  # a plug-in may be missing on some hosts
+        notice_command = world.together(lambda: preemption_command(config.train.on_preemption_notice))
         world.check_same("the corpus", prepared.digest)
         world.check_same("the configuration", dump(config))
         paths = RunPaths(directory)
@@ -88,11 +92,23 @@ def train(
         world.together(lambda: save_settings(directory, config) if world.is_leader else None)
         for notice in (*notices, *(f"changed setting: {setting}" for setting in changed)):
             trainer.notice(notice)
-        stack.enter_context(_stopping_on_request(trainer))
+        stack.enter_context(answering(SaveAndStop(trainer)))
+        stack.enter_context(stopping_on_notice(notice_command if world.is_host_leader else None, trainer.notice))
         stack.enter_context(_failures_recorded(trainer))
         stack.enter_context(explain_out_of_memory(SMALLER_RUN))
         stack.enter_context(trainer.host_monitor.sampling())
+        return _loop_until_stopped(trainer)
+
+
+def _loop_until_stopped(trainer: Trainer) -> Ended:
+    """The training loop; where others have stopped first, what they were told to save is saved without them."""
+    try:
         return loop(trainer)
+    except RuntimeError as error:
+        if trainer.stop_signal is None or not is_lost_peer(error):
+            raise
+        trainer.emergency_save()
+        return trainer.end(ASKED_TO_STOP, device_answers=False)
 
 
 @contextmanager
@@ -112,9 +128,11 @@ def _failures_recorded(trainer: Trainer) -> Iterator[None]:
         trainer.end(f"failed: {error}")
         raise
     except RuntimeError as error:
-        if is_lost_peer(error):
-            trainer.end(f"failed: lost the connection to another process ({error})", device_answers=False)
-        raise
+        if not is_lost_peer(error):
+            raise
+        left = trainer.emergency_save()
+        trainer.end(f"failed: lost the connection to another process ({error})", device_answers=False)
+        raise TandemError(f"lost the connection to another process, see what it said; {left}") from error
 
 
 def _claim_run(
@@ -127,21 +145,3 @@ def _claim_run(
         return create_or_check(directory, config, corpus, change)
 
     return world.together(lock_and_check if world.is_leader else list)
-
-
-@contextmanager
-def _stopping_on_request(trainer: Trainer) -> Iterator[None]:
-    """Turn the first SIGINT or SIGTERM into a wish to save and stop after the step; the second one acts at once."""
-
-    def wish(number: int, _frame: FrameType | None) -> None:
-        # Only a flag: the signal may have come in the middle of writing a record.
-        trainer.stop_signal = signal.Signals(number).name
-        signal.signal(number, before[signal.Signals(number)])
-
-    before = {number: signal.signal(number, wish) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            if signal.getsignal(number) is wish:
-                signal.signal(number, handler)

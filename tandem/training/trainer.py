@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import math
 import os
+import secrets
+import signal
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -26,15 +29,16 @@ from tandem.training.checkpoints.broadcast_state import broadcast_state
 from tandem.training.checkpoints.checkpoint_store import CheckpointStore, WritableCheckpointStore
 from tandem.training.checkpoints.exchange_state import ExchangeState
 from tandem.training.data_loader import make_loader
+from tandem.training.emergency import EmergencySaver
 from tandem.training.evaluate import evaluate
 from tandem.training.host_monitor import HostMonitor
 from tandem.training.startup.exchange_plan import plan_exchange
 from tandem.training.step import Stepper, StepResult
-from tandem.training.train_state import TrainState
+from tandem.training.stopping import ASKED_TO_STOP, vote_for, voted_signal
+from tandem.training.train_state import TrainingProgress, TrainState
 
 FINISHED = "finished"
 OUT_OF_PATIENCE = "stopped early"
-ASKED_TO_STOP = "stopped on request"
 
 
 class Trainer:
@@ -52,8 +56,8 @@ class Trainer:
         self.state = TrainState.fresh(config, corpus.tokenizer.vocab_size, world.device)
         self._resume()
         self.choice = plan_exchange(config, world, self.state, self.batches, RunPaths(directory))
-        self.stop_signal: str | None = None
-        """The signal by which this process was asked to stop."""
+        self.stop_signal: int | None = None
+        """The signal by which this process was asked to stop, or, once all have voted, any of them."""
         self.loader = make_loader(self.batches, world)
         self.stepper = Stepper(
             config,
@@ -62,13 +66,25 @@ class Trainer:
             self.loader,
             self.clock,
             make_exchange(self.choice.plan, config, self.state.flat_vectors(), world),
-            wish_to_stop=lambda: self.stop_signal is not None,
+            wish_to_stop=lambda: vote_for(self.stop_signal),
             notice=self.notice,
         )
         self.exchange_state = ExchangeState(
             directory, world, self.choice.plan, config.exchange, keep_last=config.checkpoint.keep_last
         )
         self._restore_exchange_state()
+        self._before_evaluation: TrainingProgress | None = None
+        """Progress before the newest evaluation began."""
+        self._evaluated_step = 0 if self.state.progress.unevaluated else self.state.progress.step
+        self._emergency = EmergencySaver(
+            directory,
+            world,
+            self.stepper,
+            self.store,
+            self.exchange_state,
+            settled=self._settled_progress,
+            session=self._session(directory),
+        )
         self.meter = TrafficMeter(None if world.interface is None else world.interface.name)
         self.host_monitor = HostMonitor(world, recorder, lambda: self.state.progress.step)
         self._unlogged: list[StepResult] = []
@@ -95,6 +111,12 @@ class Trainer:
                 f"{missing} of {len(self.world.hosts)} hosts have no memory of {self.choice.plan} at this step; "
                 "all of them begin with an empty one"
             )
+
+    def _session(self, directory: Path) -> str:
+        """A name for this session, which the run's lock shows to all processes that see its directory."""
+        session: str = self.world.broadcast(secrets.token_hex(8))
+        self.world.together(lambda: RunPaths(directory).lock_file.write_text(session) if self.world.is_leader else None)
+        return session
 
     def begin(self) -> None:
         """Record what is about to happen."""
@@ -211,6 +233,7 @@ class Trainer:
         """Measure the model on the dev set, and save it if it is one of the best."""
         self.flush()
         progress = self.state.progress
+        self._before_evaluation = replace(progress, unevaluated=True)
         with self.clock.measure("evaluation"):
             evaluated = evaluate(
                 self.state.model,
@@ -221,10 +244,12 @@ class Trainer:
                 step=progress.step,
                 progress=lambda done, total: self.recorder.working("evaluating: batch", done, total),
             )
+        progress.unevaluated = False
         progress.note_bleu(evaluated.bleu)
         self.recorder.record(evaluated)
         with self.clock.measure("checkpoint"):
             self.world.together(lambda: self.store.save_if_best(self.state, evaluated.bleu))
+        self._evaluated_step = progress.step
 
     def reason_to_stop(self) -> str | None:
         """Why training should not go on; every process comes to the same answer."""
@@ -235,8 +260,7 @@ class Trainer:
             return OUT_OF_PATIENCE
         if not (self.stepper.stop_asked and self.stepper.exchange.in_sync_after(progress.step)):
             return None
-        if self.stop_signal is not None:
-            self.notice(f"{self.stop_signal}: saving and stopping; once more to stop at once")
+        self.stop_signal = voted_signal(self.stepper.stop_asked)
         return ASKED_TO_STOP
 
     def save(self) -> None:
@@ -250,6 +274,35 @@ class Trainer:
             seconds = time.perf_counter() - start
             self.recorder.record(Saved(step=saved.step, path=str(saved.directory), bytes=saved.size, seconds=seconds))
 
+    def catch_up(self) -> None:
+        """Evaluate first, if the run goes on from an emergency checkpoint whose step was to be evaluated."""
+        if self.state.progress.unevaluated:
+            self.evaluate()
+            self.save()
+
+    def emergency_save(self) -> str:
+        """Save the last whole step without asking any other process, from any thread; what is left of the run."""
+        self._emergency.save()
+        return self.checkpoint_left()
+
+    def checkpoint_left(self) -> str:
+        """What a user finds of a run that ends without the other processes' agreement."""
+        newest = self._emergency.newest_step()
+        if newest is None:
+            where = "" if self.world.is_leader else f" here; {self.world.host_names[0]} may have one"
+            return f"there is no checkpoint yet{where}"
+        return f"the state after step {newest:,} is saved, and the same command goes on from there"
+
+    def _settled_progress(self) -> TrainingProgress:
+        """The progress that belongs to the weights as they are, for another thread that saves them."""
+        progress, before = self.state.progress, self._before_evaluation
+        if self._evaluated_step == progress.step or not self.due(self.config.evaluation.every_steps):
+            return replace(progress)
+        # The evaluation of this step is yet to be made, or not finished.
+        if before is not None and before.step == progress.step:
+            return before
+        return replace(progress, unevaluated=True)
+
     def end(self, reason: str, *, device_answers: bool = True) -> Ended:
         """Record the end; a GPU that waits for a process that is gone cannot be asked how long it took."""
         progress = self.state.progress
@@ -259,6 +312,7 @@ class Trainer:
             best_bleu=progress.best_bleu,
             best_step=progress.best_step,
             seconds=self.clock.lap(wait=device_answers),
+            signal=signal.Signals(self.stop_signal).name if reason == ASKED_TO_STOP and self.stop_signal else None,
         )
         self.recorder.record(ended)
         return ended

@@ -7,6 +7,7 @@ step-00004000/state.json             step, progress, versions, and the sizes and
 
 from __future__ import annotations
 
+import errno
 import json
 import shutil
 from collections.abc import Mapping
@@ -91,8 +92,7 @@ def write(directory: Path, files: Mapping[str, Mapping[str, Tensor]], facts: Map
         state = {"format": FORMAT, "versions": versions, **facts, "files": written}
         (temporary / STATE_FILE).write_text(json.dumps(state, indent=2) + "\n")
         fsync_tree(temporary)
-        remove(directory)
-        temporary.rename(directory)
+        _put_in_place(temporary, directory)
         fsync_path(directory.parent)
     except (OSError, SafetensorError) as error:
         shutil.rmtree(temporary, ignore_errors=True)
@@ -101,6 +101,18 @@ def write(directory: Path, files: Mapping[str, Mapping[str, Tensor]], facts: Map
             "it continues from the newest checkpoint"
         ) from error
     return Checkpoint(directory, state)
+
+
+def _put_in_place(written: Path, directory: Path) -> None:
+    """Rename what was written to its name; another process may put an emergency checkpoint there at the same time."""
+    while True:
+        remove(directory)
+        try:
+            written.rename(directory)
+            return
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                raise
 
 
 def read(directory: Path) -> Checkpoint:

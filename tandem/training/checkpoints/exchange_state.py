@@ -44,10 +44,16 @@ class ExchangeState:
 
     def save(self, state: TrainState, exchange: Exchange) -> None:
         """Save what belongs to the checkpoint that is about to be written."""
-        files = self._files(state, exchange)
+        self.write(state.progress.step, self.files(state, exchange))
+
+    def holds(self, step: int) -> bool:
+        """Whether this host's state of a step has been saved."""
+        return (self._directory / checkpoint_name(step)).is_dir()
+
+    def write(self, step: int, files: Mapping[str, Mapping[str, Tensor]]) -> None:
+        """Save this host's files of a step, if there are any."""
         if not self._world.is_host_leader or not files:
             return
-        step = state.progress.step
         write(self._directory / checkpoint_name(step), files, {"numbers": {"progress": {"step": step}}, **self._facts})
         # One more than there are checkpoints: the one that this belongs to is not written yet.
         remove_oldest(self._directory, self._keep_last + 1)
@@ -64,7 +70,7 @@ class ExchangeState:
                 # Left by steps that the run has gone back from, or by another run before this one.
                 if found > step:
                     remove(directory)
-            if step and self._files(state, exchange):
+            if step and self.files(state, exchange):
                 saved = self._saved(step)
                 missing = not saved
         hosts_without = int(self._world.total(missing)[0])
@@ -77,7 +83,8 @@ class ExchangeState:
                 self._world.broadcast_in_host(tensor)
         return hosts_without
 
-    def _files(self, state: TrainState, exchange: Exchange) -> dict[str, Mapping[str, Tensor]]:
+    def files(self, state: TrainState, exchange: Exchange) -> dict[str, Mapping[str, Tensor]]:
+        """What belongs to a checkpoint, by the file that holds it."""
         files: dict[str, Mapping[str, Tensor]] = {}
         if remembered := exchange.state_tensors():
             files[EXCHANGE_FILE] = remembered
