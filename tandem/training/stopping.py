@@ -74,4 +74,5 @@ def end_at_once(trainer: Trainer, number: int) -> NoReturn:
             trainer.recorder.close()
 
     within(LAST_LINES_SECONDS, record)
-    end_by(number, f"stopped by {name} without the other processes; {left}")
+    alone = " without the other processes" if trainer.world.size > 1 else ""
+    end_by(number, f"stopped by {name}{alone}; {left}")
