@@ -157,6 +157,8 @@ class TrainConfig(Section):
     """Steps between two log lines."""
     stop_seconds: float = Field(default=30, gt=0)
     """Longest time from a signal that asks to stop to the end of the process, whatever the others do."""
+    on_preemption_notice: str | list[str] | None = None
+    """Command that each host runs beside the training; when it ends with exit code 0, the run saves and stops."""
 
 
 class ExchangeConfig(Section):

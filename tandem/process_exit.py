@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from typing import NoReturn
 
@@ -15,6 +16,8 @@ LOST_PEER_CODE = os.EX_TEMPFAIL
 """Exit code of a process that ended because another one is gone: started again, the same command may well succeed."""
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP)
 """Signals that ask a training to save and stop: Ctrl-C, launchers and preemption, Slurm, a closed terminal."""
+# Longest wait of a process that ends for a terminal that does not take its last sentence.
+SAY_SECONDS = 1.0
 
 
 def stop_code(number: int) -> int:
@@ -36,8 +39,31 @@ def end_process(code: int = 0) -> NoReturn:
     # Whoever read the output may have seen enough of it.
     with suppress(BrokenPipeError):
         sys.stdout.flush()
-        sys.stderr.flush()
+    within(SAY_SECONDS, _flush_stderr)
     os._exit(code)
+
+
+def within(seconds: float, action: Callable[[], object]) -> bool:
+    """Run an action in a thread, and leave it to itself if it takes longer than so many seconds; whether it is done."""
+    thread = threading.Thread(target=action, daemon=True)
+    thread.start()
+    thread.join(seconds)
+    return not thread.is_alive()
+
+
+def say(sentence: str) -> None:
+    """Print a sentence for the user to standard error; a terminal that nobody reads loses it and holds up nothing."""
+
+    def write() -> None:
+        with suppress(OSError):
+            print(f"tandem: {sentence}", file=sys.stderr, flush=True)
+
+    within(SAY_SECONDS, write)
+
+
+def _flush_stderr() -> None:
+    with suppress(OSError):
+        sys.stderr.flush()
 
 
 def ignore_sigterm() -> None:

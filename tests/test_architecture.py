@@ -17,6 +17,7 @@ ROOMS = (
     ("errors",),
     ("layout", "storage", "units", "thresholds", "vocabulary", "registry", "cards", "process_exit", "validation"),
     ("untrusted_folder",),
+    ("process_signals",),
     ("config",),
     ("schedules",),
     ("corpus", "scoring"),

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Annotated
+from collections.abc import Callable
+from functools import wraps
+from typing import Annotated, Any
 
 import typer
 
@@ -12,7 +14,8 @@ import tandem
 from tandem.cli import corpus_commands, inspection_commands, model_commands, training_commands
 from tandem.cluster.join.launchers import ProcessRank, process_rank
 from tandem.errors import JoinError, SaidElsewhereError, TandemError
-from tandem.process_exit import end_process
+from tandem.process_exit import end_process, say, stop_code
+from tandem.process_signals import heard_signal, listen, say_stopped
 from tandem.storage import error_in_words
 
 # Commands whose processes join each other; the others find the same faults each by itself.
@@ -43,7 +46,7 @@ def main() -> None:
         sys.exit(error.exit_code)
     except (TandemError, OSError, typer.TyperException) as error:
         if (words := _said_once(error)) is not None:
-            print(f"tandem: {words}", file=sys.stderr)
+            say(words)
         sys.exit(error.exit_code if isinstance(error, TandemError) else 2)
 
 
@@ -78,10 +81,29 @@ def command_group() -> typer.core.TyperGroup:
     return command
 
 
+def stopped_by_signals(command: Callable[..., None]) -> Callable[..., None]:
+    """A command that a signal ends with one sentence, unless it has one of its own, and the signal's exit code."""
+
+    @wraps(command)
+    def run(*arguments: Any, **options: Any) -> None:
+        try:
+            command(*arguments, **options)
+        except KeyboardInterrupt:
+            say_stopped()
+            raise typer.Exit(stop_code(heard_signal())) from None
+
+    return run
+
+
 def program() -> None:
     """Run the command line and end the process."""
     try:
+        # Of the processes on a host, one says that they were stopped.
+        listen().speaks = not _rank().local_rank
         main()
+    except KeyboardInterrupt:
+        say_stopped()
+        end_process(stop_code(heard_signal()))
     except SystemExit as end:
         if "torch" not in sys.modules:
             raise
@@ -110,8 +132,8 @@ for command in (
     model_commands.serve,
     training_commands.demo,
 ):
-    app.command()(command)
+    app.command()(stopped_by_signals(command))
 # What comes after `--` is another command with options of its own.
-app.command(context_settings={"ignore_unknown_options": True})(training_commands.launch)
+app.command(context_settings={"ignore_unknown_options": True})(stopped_by_signals(training_commands.launch))
 config_app.command()(inspection_commands.show)
 config_app.command(name="list")(inspection_commands.list_presets)

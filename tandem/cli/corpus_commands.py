@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,6 +11,7 @@ import typer
 import tandem
 from tandem.cli.options import AsJson, Overrides, SetOption, all_settings, open_console, print_json
 from tandem.process_exit import stop_code
+from tandem.process_signals import heard_signal
 
 if TYPE_CHECKING:
     from tandem.corpus.prepared import PreparedCorpus
@@ -74,7 +74,7 @@ def prepare(
             )
     except KeyboardInterrupt:
         print("tandem: stopped; the same command goes on where it stopped", file=sys.stderr)
-        raise typer.Exit(stop_code(signal.SIGINT)) from None
+        raise typer.Exit(stop_code(heard_signal())) from None
     _print_prepared(prepared, with_examples=explain > 0, as_json=as_json)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import signal
 import sys
 from pathlib import Path
 from typing import Annotated, Literal
@@ -24,6 +23,7 @@ from tandem.cli.options import (
 )
 from tandem.errors import TandemError
 from tandem.process_exit import stop_code
+from tandem.process_signals import heard_signal
 
 SETTING = re.compile(r"([a-z_]+)\.[a-z_]+=")
 """What a setting on the command line begins with."""
@@ -140,7 +140,7 @@ def translate(
                     file.flush()
     except KeyboardInterrupt:
         print(f"tandem: stopped{'' if output is None else f'; {output} was not written'}", file=sys.stderr)
-        raise typer.Exit(stop_code(signal.SIGINT)) from None
+        raise typer.Exit(stop_code(heard_signal())) from None
 
 
 def _is_setting(argument: str) -> bool:

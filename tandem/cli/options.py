@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tandem.cluster.join.launchers import process_rank
+from tandem.cluster.join.launchers import process_rank, started_by_launcher
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -34,7 +34,9 @@ def open_console(stderr: bool = False) -> Console:
     """Where people's lines go; of many processes only the first speaks."""
     from rich.console import Console
 
-    return Console(stderr=stderr, quiet=not process_rank().is_leader)
+    # mpirun and srun may give a process a terminal at which nobody sits: no live lines, no colours.
+    terminal = False if started_by_launcher() else None
+    return Console(stderr=stderr, quiet=not process_rank().is_leader, force_terminal=terminal)
 
 
 def print_json(answer: dict[str, Any]) -> None:

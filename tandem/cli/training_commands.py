@@ -13,6 +13,7 @@ import tandem
 from tandem.cli.options import AsJson, Overrides, SetOption, all_settings, open_console, print_json
 from tandem.errors import TandemError
 from tandem.process_exit import stop_code
+from tandem.process_signals import heard_signal
 
 
 def train(
@@ -33,14 +34,13 @@ def train(
     """Train a model; started again, the run continues where it stopped."""
     settings = tandem.Config.load(config, all_settings(overrides, setting))
     from tandem.monitor.console_view import ConsoleView
-    from tandem.training.trainer import ASKED_TO_STOP
 
     ended = tandem.train(settings, corpus, run, [ConsoleView(open_console(stderr=as_json))], change=change)
     if as_json:
         print_json({"run": str(run), **ended.as_dict()})
-    if ended.reason == ASKED_TO_STOP:
+    if ended.signal is not None:
         # What comes after `&&` wants a finished model.
-        raise typer.Exit(stop_code(signal.SIGINT))
+        raise typer.Exit(stop_code(signal.Signals[ended.signal]))
 
 
 def launch(
@@ -101,6 +101,8 @@ def demo(
     answer = run_demo(directory, open_console(stderr=as_json), program)
     if as_json:
         print_json(answer)
+    if "translations" not in answer:
+        raise typer.Exit(stop_code(heard_signal()))
 
 
 def _check_command(arguments: list[str]) -> tuple[dict[str, Any], tandem.Config | None]:

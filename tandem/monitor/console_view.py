@@ -6,6 +6,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn
 
+from tandem.monitor.console_stream import never_blocking
 from tandem.monitor.records import (
     Ended,
     Evaluated,
@@ -29,10 +30,11 @@ NOT_DETERMINISTIC = (
 
 
 class ConsoleView(View):
-    """Prints the records that matter to a person, each as a line or a few."""
+    """Prints the records that matter to a person, each as a line or a few; a terminal that nobody reads loses some."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
+        self._file, self._stream = console.file, never_blocking(console)
         self._progress: Progress | None = None
         self._signature = ""
 
@@ -63,7 +65,7 @@ class ConsoleView(View):
             case Silent() | Returned():
                 self._print(f"[bold yellow]{literal(record.message)}[/bold yellow]")
             case Ended():
-                self.close()
+                self._stop_live_line()
                 self._print(ended_line(record))
 
     def stepped(self, step: int) -> None:
@@ -73,6 +75,12 @@ class ConsoleView(View):
         self._update_live_line(description=f"{stage} {done}/{total}")
 
     def close(self) -> None:
+        self._stop_live_line()
+        if self._stream is not None:
+            self._stream.finish()
+            self._console.file, self._stream = self._file, None
+
+    def _stop_live_line(self) -> None:
         if self._progress is not None:
             self._progress.stop()
             self._progress = None
@@ -157,4 +165,5 @@ def evaluation_lines(record: Evaluated) -> list[str]:
 
 def ended_line(record: Ended) -> str:
     best = "" if record.best_bleu is None else f"; best dev BLEU {record.best_bleu:.2f} at step {record.best_step:,}"
-    return f"{literal(record.reason)} at step {record.step:,}{best}"
+    by = f" ({record.signal})" if record.signal else ""
+    return f"{literal(record.reason)}{by} at step {record.step:,}{best}"

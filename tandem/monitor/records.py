@@ -314,6 +314,8 @@ class Ended(Record):
     best_step: Count | None
     seconds: dict[str, Number]
     """Seconds by part, since the last stretch of steps."""
+    signal: str | None = None
+    """Name of the signal that asked for it, such as SIGTERM."""
 
 
 AnyRecord: TypeAlias = Annotated[

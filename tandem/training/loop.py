@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from types import FrameType
 
 from rich.console import Console
 
 from tandem.cluster.devices import configure_device, explain_out_of_memory
-from tandem.cluster.join.launchers import unused_tasks_notice
+from tandem.cluster.join.launchers import started_by_launcher, unused_tasks_notice
 from tandem.cluster.world import World, is_lost_peer, joined_world
 from tandem.config import Config, dump
 from tandem.corpus.prepared import PreparedCorpus
@@ -21,13 +19,16 @@ from tandem.monitor.console_view import ConsoleView
 from tandem.monitor.journal import Journal, Recorder
 from tandem.monitor.records import Ended
 from tandem.monitor.views import View, open_views
+from tandem.process_signals import answering
 from tandem.registry import MODELS
 from tandem.training.batches import Batches, check_everyone_has_work
 from tandem.training.checkpoints.mirror import check_mirror, mirror_has_run, restore_run
 from tandem.training.divergence import DivergedError
 from tandem.training.peer_watch import watching_peers
+from tandem.training.preemption_notice import preemption_command, stopping_on_notice
 from tandem.training.run_directory import create_or_check, locked, save_settings
 from tandem.training.startup.auto_settings import check_memory, resolve_auto_settings
+from tandem.training.stopping import ASKED_TO_STOP, SaveAndStop
 from tandem.training.trainer import Trainer
 
 # Steps are split where a pass does not fit; what else a training holds may not fit either.
@@ -38,6 +39,7 @@ def loop(trainer: Trainer) -> Ended:
     """Train until the last step, the end of patience or a request to stop; by then the state is saved."""
     config = trainer.config
     trainer.begin()
+    trainer.catch_up()
     reason = trainer.reason_to_stop()
     while reason is None:
         try:
@@ -66,7 +68,7 @@ def train(
     that the run was started with.
     """
     prepared, directory = PreparedCorpus.open(Path(corpus)), Path(run)
-    views = [ConsoleView(Console())] if views is None else views
+    views = [ConsoleView(Console(force_terminal=False if started_by_launcher() else None))] if views is None else views
     # The corpus is what it is, whatever the preset wished for: record the truth.
     config = config.model_copy(update={"corpus": prepared.facts.settings})
     with ExitStack() as stack:
@@ -74,6 +76,7 @@ def train(
         configure_device(world.device, tf32=config.train.tf32, deterministic=config.train.deterministic)
         check_everyone_has_work(config, world)
         world.together(lambda: MODELS.get(config.model.kind))  # a plug-in may be missing on some hosts
+        notice_command = world.together(lambda: preemption_command(config.train.on_preemption_notice))
         world.check_same("the corpus", prepared.digest)
         world.check_same("the configuration", dump(config))
         paths = RunPaths(directory)
@@ -97,14 +100,26 @@ def train(
             notices.append(alone)
         for notice in (*notices, *(f"changed setting: {setting}" for setting in changed)):
             trainer.notice(notice)
-        stack.enter_context(_stopping_on_request(trainer))
+        stack.enter_context(answering(SaveAndStop(trainer)))
+        stack.enter_context(stopping_on_notice(notice_command if world.is_host_leader else None, trainer.notice))
         stack.enter_context(watching_peers(trainer, paths))
         stack.enter_context(_failures_recorded(trainer))
         stack.enter_context(explain_out_of_memory(SMALLER_RUN))
         stack.enter_context(trainer.host_monitor.sampling())
         # However the training ends, what it has begun to write becomes whole.
         stack.callback(trainer.saves.finish)
+        return _loop_until_stopped(trainer)
+
+
+def _loop_until_stopped(trainer: Trainer) -> Ended:
+    """The training loop; where others have stopped first, what they were told to save is saved without them."""
+    try:
         return loop(trainer)
+    except RuntimeError as error:
+        if trainer.stop_signal is None or not is_lost_peer(error):
+            raise
+        trainer.emergency_save()
+        return trainer.end(ASKED_TO_STOP, device_answers=False)
 
 
 @contextmanager
@@ -127,9 +142,10 @@ def _failures_recorded(trainer: Trainer) -> Iterator[None]:
     except RuntimeError as error:
         if not is_lost_peer(error):
             raise
+        left = trainer.emergency_save()
         lost = trainer.world.lost_peer_error()
         trainer.end(f"failed: {lost}", device_answers=False)
-        raise type(lost)(f"{lost}; {trainer.going_on()}") from error
+        raise type(lost)(f"{lost}; {left}") from error
 
 
 def _claim_run(
@@ -149,21 +165,3 @@ def _claim_run(
         return changed
 
     return world.together(lock_and_check if world.is_leader else list)
-
-
-@contextmanager
-def _stopping_on_request(trainer: Trainer) -> Iterator[None]:
-    """Turn the first SIGINT or SIGTERM into a wish to save and stop after the step; the second one acts at once."""
-
-    def wish(number: int, _frame: FrameType | None) -> None:
-        # Only a flag: the signal may have come in the middle of writing a record.
-        trainer.stop_signal = signal.Signals(number).name
-        signal.signal(number, before[signal.Signals(number)])
-
-    before = {number: signal.signal(number, wish) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            if signal.getsignal(number) is wish:
-                signal.signal(number, handler)

@@ -28,7 +28,8 @@ from tandem.training.run_lease import leased
 # Settings that a continued run may change freely: they do not change its steps (except that with local steps the last
 # step of a run ends a round). The corpus itself is compared by digest.
 FREE = (
-    *("corpus.", "train.max_steps", "train.log_every", "batch.split_when_full"),
+    *("corpus.", "train.max_steps", "train.log_every", "train.stop_seconds", "train.on_preemption_notice"),
+    "batch.split_when_full",
     *("cluster.", "search.", "evaluation.", "checkpoint.", "divergence.", "monitor."),
 )
 # Settings without which saved weights do not fit.

@@ -63,13 +63,13 @@ class Stepper:
         clock: StepClock,
         exchange: Exchange,
         *,
-        wish_to_stop: Callable[[], bool] = lambda: False,
+        wish_to_stop: Callable[[], float] = lambda: 0.0,
         notice: Callable[[str], None] = lambda message: None,
     ) -> None:
         self.config, self.world, self.state, self.loader, self.clock = config, world, state, loader, clock
         self.exchange = exchange
-        self.stop_asked = False
-        """Whether any process wished to stop when all of them last voted."""
+        self.stop_asked = 0.0
+        """Sum of all processes' wishes to stop when they last voted."""
         self._wish_to_stop, self._notice = wish_to_stop, notice
         self._guard = torch.zeros((), device=world.device)
         """One as soon as a gradient was not finite: from then on no update is applied."""
@@ -84,16 +84,17 @@ class Stepper:
         with self.clock.measure("compute"):
             state.working.refresh()
         sums = self._gradients(batch)
-        with self.clock.measure("optimizer"):
-            rate = learning_rate(self.config, batch.step)
-            norm = self._update(rate)
-        state.progress.step = batch.step
-        state.progress.target_tokens += batch.target_tokens
-        numbers = torch.cat([sums, norm.unsqueeze(0), self._guard.unsqueeze(0)]).to("cpu", non_blocking=True)
-        self._pending.append(_Pending(numbers, now(self.world.device), batch, rate, before))
-        self._agree_after_local_steps(batch.step)
-        with ACTIVITY.doing(EXCHANGE):
-            self.clock.exchanged(self.exchange.after_update(batch.step))
+        with state.whole.changing(self.world.device):
+            with self.clock.measure("optimizer"):
+                rate = learning_rate(self.config, batch.step)
+                norm = self._update(rate)
+            state.progress.step = batch.step
+            state.progress.target_tokens += batch.target_tokens
+            numbers = torch.cat([sums, norm.unsqueeze(0), self._guard.unsqueeze(0)]).to("cpu", non_blocking=True)
+            self._pending.append(_Pending(numbers, now(self.world.device), batch, rate, before))
+            self._agree_after_local_steps(batch.step)
+            with ACTIVITY.doing(EXCHANGE):
+                self.clock.exchanged(self.exchange.after_update(batch.step))
         # A processor is done; a GPU is asked for the numbers of the step before, which it has finished.
         return self.flush(all_but=1 if self.world.device.type == "cuda" else 0)
 
@@ -120,6 +121,10 @@ class Stepper:
         self._read_pending(all_but=0)
         return [result for result in self._results if result.step < step]
 
+    def sound(self) -> bool:
+        """Whether the gradients of all steps so far were finite, those included whose results nobody has read yet."""
+        return not float(self._guard)
+
     def _gradients(self, batch: GlobalBatch) -> Tensor:
         """Compute and exchange gradients, again in smaller parts where memory does not suffice.
 
@@ -131,7 +136,7 @@ class Stepper:
             if not votes.full:
                 assert sums is not None
                 # Where hosts take steps of their own, a wish waits until they meet.
-                self.stop_asked = votes.stop > 0 and self.exchange.shares_gradients(batch.step)
+                self.stop_asked = votes.stop if self.exchange.shares_gradients(batch.step) else 0.0
                 return sums
             self._make_room(batch.step, here=sums is None)
 
@@ -244,7 +249,7 @@ class Stepper:
         with self.clock.measure("waiting"):
             self._read_pending(all_but=0)
             failed, votes_stop = self.world.total(self._failed is not None, self._wish_to_stop())
-        self.stop_asked = votes_stop > 0
+        self.stop_asked = votes_stop
         if failed:
             mine = self._failed
             # The first of all hosts' counts, so that all of them do the same about it.

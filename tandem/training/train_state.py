@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -15,6 +17,7 @@ from tandem.config import Config
 from tandem.layout import MODEL_FILE, OPTIMIZER_FILE
 from tandem.model.flat_weights import FlatWeights, WorkingCopy
 from tandem.model.translation_model import TranslationModel, build_model
+from tandem.monitor.device_clock import Instant, now
 from tandem.training.divergence import LossHistory
 from tandem.training.loss_scale import LossScale
 
@@ -34,6 +37,8 @@ class TrainingProgress:
     """Parts that each micro-batch is split into; more than one if a GPU's memory has not sufficed."""
     skipped: list[list[int]] = field(default_factory=list)
     """Windows of batches that are skipped, because training has blown up on them."""
+    unevaluated: bool = False
+    """Whether the evaluation that is due at this step is yet to be made: only an emergency checkpoint says so."""
 
     def note_bleu(self, bleu: float) -> None:
         """Remember an evaluation at the current step."""
@@ -41,6 +46,33 @@ class TrainingProgress:
             self.best_bleu, self.best_step, self.evaluations_without_gain = bleu, self.step, 0
         else:
             self.evaluations_without_gain += 1
+
+
+class WholeStep:
+    """Guards a training's state while a step changes it; at all other times it is that of the last whole step."""
+
+    def __init__(self) -> None:
+        self._lock, self._whole = threading.Lock(), True
+        self.settled: Instant | None = None
+        """When the device had made the last change."""
+
+    @contextmanager
+    def changing(self, device: torch.device) -> Iterator[None]:
+        """Change the state; a change that fails half-way leaves it broken for good."""
+        with self._lock:
+            self._whole = False
+            yield
+            self._whole, self.settled = True, now(device)
+
+    @contextmanager
+    def kept(self, seconds: float) -> Iterator[bool]:
+        """Keep other threads from changing the state; False if it is not whole, or not within so many seconds."""
+        held = self._lock.acquire(timeout=seconds)
+        try:
+            yield held and self._whole
+        finally:
+            if held:
+                self._lock.release()
 
 
 @dataclass
@@ -57,6 +89,7 @@ class TrainState:
     """None unless training is in float16."""
     progress: TrainingProgress = field(default_factory=TrainingProgress)
     losses: LossHistory = field(default_factory=LossHistory)
+    whole: WholeStep = field(default_factory=WholeStep)
 
     @classmethod
     def fresh(cls, config: Config, vocab_size: int, device: torch.device) -> TrainState:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import math
 import os
+import secrets
+import signal
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -34,16 +37,17 @@ from tandem.training.checkpoints.mirror import Mirror
 from tandem.training.checkpoints.resume import find_checkpoint
 from tandem.training.data_loader import make_loader
 from tandem.training.divergence import DivergedError, LossExplosionError, plan_roll_back
+from tandem.training.emergency import EmergencySaver
 from tandem.training.evaluate import evaluate
 from tandem.training.host_monitor import HostMonitor
 from tandem.training.startup.exchange_plan import plan_exchange
 from tandem.training.step import Stepper
 from tandem.training.step_result import StepResult, sum_over_processes
-from tandem.training.train_state import TrainState
+from tandem.training.stopping import ASKED_TO_STOP, vote_for, voted_signal
+from tandem.training.train_state import TrainingProgress, TrainState
 
 FINISHED = "finished"
 OUT_OF_PATIENCE = "stopped early"
-ASKED_TO_STOP = "stopped on request"
 
 
 class Trainer:
@@ -65,8 +69,8 @@ class Trainer:
             directory, world, self.choice.plan, config.exchange, config.checkpoint.keep_last, mirror
         )
         self._resume()
-        self.stop_signal: str | None = None
-        """The signal by which this process was asked to stop."""
+        self.stop_signal: int | None = None
+        """The signal by which this process was asked to stop, or, once all have voted, any of them."""
         self.loader = make_loader(self.batches, world)
         self.stepper = Stepper(
             config,
@@ -75,11 +79,23 @@ class Trainer:
             self.loader,
             self.clock,
             self._make_exchange(),
-            wish_to_stop=lambda: self.stop_signal is not None,
+            wish_to_stop=lambda: vote_for(self.stop_signal),
             notice=self.notice,
         )
         self._restore_exchange_state()
         self.saves = BackgroundSaves(world, self.store, self.exchange_state, mirror, recorder, self.state.progress.step)
+        self._before_evaluation: TrainingProgress | None = None
+        """Progress before the newest evaluation began."""
+        self._evaluated_step = 0 if self.state.progress.unevaluated else self.state.progress.step
+        self._emergency = EmergencySaver(
+            directory,
+            world,
+            self.stepper,
+            self.store,
+            self.exchange_state,
+            settled=self._settled_progress,
+            session=self._session(directory),
+        )
         self.meter = TrafficMeter(None if world.interface is None else world.interface.name)
         self.host_monitor = HostMonitor(world, recorder, lambda: self.state.progress.step)
         self._mine: list[StepResult] = []
@@ -107,6 +123,12 @@ class Trainer:
                 f"{missing} of {len(self.world.hosts)} hosts have no memory of {self.choice.plan} at this step; "
                 "all of them begin with an empty one"
             )
+
+    def _session(self, directory: Path) -> str:
+        """A name for this session, which the run's lock shows to all processes that see its directory."""
+        session: str = self.world.broadcast(secrets.token_hex(8))
+        self.world.together(lambda: RunPaths(directory).lock_file.write_text(session) if self.world.is_leader else None)
+        return session
 
     def begin(self) -> None:
         """Record what is about to happen."""
@@ -258,10 +280,12 @@ class Trainer:
         plan = plan_roll_back(diverged, self.state.losses, self.state.progress.skipped, self.config.divergence)
         with self.clock.measure("checkpoint"):
             self.saves.settle(goes_on=True)
-            self._restore_before(plan.first_step, diverged)
-        self.saves.went_back_to(self.state.progress.step)
+            with self.state.whole.changing(self.world.device):
+                self._restore_before(plan.first_step, diverged)
+                self.state.progress.skipped = self.batches.skipped = plan.skipped
         progress = self.state.progress
-        progress.skipped = self.batches.skipped = plan.skipped
+        self.saves.went_back_to(progress.step)
+        self._evaluated_step = progress.step
         self._mine, self._unlogged, self._exploded = [], [], None
         self.stepper.restart(self._make_exchange)
         self._restore_exchange_state()
@@ -310,6 +334,7 @@ class Trainer:
         """Measure the model on the dev set, and save it if it is one of the best."""
         self.flush()
         progress = self.state.progress
+        self._before_evaluation = replace(progress, unevaluated=True)
         with self.clock.measure("evaluation"):
             evaluated = evaluate(
                 self.state.model,
@@ -320,10 +345,12 @@ class Trainer:
                 step=progress.step,
                 progress=self._evaluated_batch,
             )
+        progress.unevaluated = False
         progress.note_bleu(evaluated.bleu)
         self.recorder.record(evaluated)
         with self.clock.measure("checkpoint"):
             self.saves.save_if_best(self.state, evaluated.bleu)
+        self._evaluated_step = progress.step
 
     def _evaluated_batch(self, done: int, total: int) -> None:
         ACTIVITY.progressed()
@@ -338,8 +365,7 @@ class Trainer:
             return OUT_OF_PATIENCE
         if not (self.stepper.stop_asked and self.stepper.exchange.in_sync_after(progress.step)):
             return None
-        if self.stop_signal is not None:
-            self.notice(f"{self.stop_signal}: saving and stopping; once more to stop at once")
+        self.stop_signal = voted_signal(self.stepper.stop_asked)
         return ASKED_TO_STOP
 
     def save(self, *, last: bool = False) -> None:
@@ -350,7 +376,38 @@ class Trainer:
         self._sum_results()
         self._stop_if_exploded()
         with self.clock.measure("checkpoint"):
-            self.saves.save(self.state, self.stepper.exchange, last=last, hurry=self.stepper.stop_asked)
+            self.saves.save(self.state, self.stepper.exchange, last=last, hurry=self.stepper.stop_asked > 0)
+
+    def catch_up(self) -> None:
+        """Evaluate first, if the run goes on from an emergency checkpoint whose step was to be evaluated."""
+        if self.state.progress.unevaluated:
+            self.evaluate()
+            self.save()
+
+    def emergency_save(self) -> str:
+        """Save the last whole step without asking any other process, from any thread; what is left of the run."""
+        # The best checkpoint of the newest evaluation may not be written yet.
+        self.saves.finish()
+        self._emergency.save()
+        return self.checkpoint_left()
+
+    def checkpoint_left(self) -> str:
+        """What a user finds of a run that ends without the other processes' agreement."""
+        newest = self._emergency.newest_step()
+        if newest is None:
+            where = "" if self.world.is_leader else f" here; {self.world.host_names[0]} may have one"
+            return f"there is no checkpoint yet{where}"
+        return f"the state after step {newest:,} is saved, and the same command goes on from there"
+
+    def _settled_progress(self) -> TrainingProgress:
+        """The progress that belongs to the weights as they are, for another thread that saves them."""
+        progress, before = self.state.progress, self._before_evaluation
+        if self._evaluated_step == progress.step or not self.due(self.config.evaluation.every_steps):
+            return replace(progress)
+        # The evaluation of this step is yet to be made, or not finished.
+        if before is not None and before.step == progress.step:
+            return before
+        return replace(progress, unevaluated=True)
 
     def end(self, reason: str, *, device_answers: bool = True) -> Ended:
         """Record the end; a GPU that waits for a process that is gone cannot be asked how long it took."""
@@ -361,15 +418,10 @@ class Trainer:
             best_bleu=progress.best_bleu,
             best_step=progress.best_step,
             seconds=self.clock.lap(wait=device_answers),
+            signal=signal.Signals(self.stop_signal).name if reason == ASKED_TO_STOP and self.stop_signal else None,
         )
         self.recorder.record(ended)
         return ended
-
-    def going_on(self) -> str:
-        """Where the run goes on when it is started again, as far as this process can see."""
-        newest = self.store.newest_step()
-        where = "" if newest is None else f" from step {newest:,}"
-        return f"the run goes on{where} when started again"
 
     def notice(self, message: str) -> None:
         self.recorder.record(Noticed(step=self.state.progress.step, message=message))

@@ -41,7 +41,7 @@ class Votes(NamedTuple):
     full: float
     """Memory did not suffice: the gradient is to be thrown away, and the step repeated in smaller parts."""
     stop: float
-    """The process was asked to stop after this step."""
+    """The process was asked to stop after this step: a number that stands for the signal, 0 if it was not."""
 
 
 @dataclass(frozen=True)
@@ -87,6 +87,10 @@ class Exchange(ABC):
         """Whether all processes hold the same weights after this step."""
         return True
 
+    def state_is_of(self, step: int) -> bool:
+        """Whether `state_tensors` is still what it was after this step: an exchange that fails may have changed it."""
+        return True
+
     @abstractmethod
     def pop_sent_bytes(self) -> int:
         """Bytes that this process has sent for the exchange, by calculation, since the last call."""
@@ -127,6 +131,8 @@ class SumBetweenHosts(Exchange):
         self._world = world
         self._reducer = GradientReducer(vectors.leaves, vectors.gradient, world.host_group, world.device)
         self._sum = sum_
+        self._newest_sum = 0
+        """The newest step whose sum between hosts has begun, which changes its state from its first moment on."""
 
     def before_backward(self, step: int, *, first: bool, last: bool) -> None:
         self._reducer.expect(first=first, exchanges=last)
@@ -139,6 +145,7 @@ class SumBetweenHosts(Exchange):
         # The error feedback of a gradient that is thrown away must not be kept.
         if not votes.full:
             if self._sum is not None:
+                self._newest_sum = step
                 self._sum.sum_(self._reducer.gradient)
             self._world.broadcast_in_host(self._reducer.gradient)
         return Exchanged([*inside, Exposure(ready, met, now(self._world.device))], votes)
@@ -154,6 +161,9 @@ class SumBetweenHosts(Exchange):
     def pop_sent_bytes(self) -> int:
         taken, self._reducer.bytes = self._reducer.bytes, 0
         return taken + (self._sum.pop_sent_bytes() if self._sum is not None else 0)
+
+    def state_is_of(self, step: int) -> bool:
+        return self._newest_sum <= step
 
     def state_tensors(self) -> dict[str, Tensor]:
         return self._sum.state_tensors() if self._sum is not None else {}

@@ -207,6 +207,16 @@ def process_rank(environment: Mapping[str, str] = os.environ) -> ProcessRank:
     return launcher.process_rank() if launcher else ProcessRank(0, 1, 0)
 
 
+def started_by_launcher(environment: Mapping[str, str] = os.environ) -> bool:
+    """Whether a launcher started this process, so that nobody sits at its terminal: mpirun and srun give it one."""
+    return _launcher(environment) is not None
+
+
+def kills_after_a_second(environment: Mapping[str, str] = os.environ) -> bool:
+    """Whether the launcher kills a second after it has asked processes to end, as mpirun does by default."""
+    return isinstance(_launcher(environment), OpenMpi)
+
+
 def rendezvous(environment: Mapping[str, str] = os.environ) -> Rendezvous:
     """Where this process meets the others that were started with it."""
     launcher = _launcher(environment)

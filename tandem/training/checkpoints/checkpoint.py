@@ -8,6 +8,7 @@ step-00004000/SHA256SUMS             digests of all files above, which `sha256su
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import shutil
@@ -124,8 +125,15 @@ def write(directory: Path, files: Mapping[str, Mapping[str, Tensor]], facts: Map
 def put_in_place(temporary: Path, directory: Path) -> None:
     """Give a whole checkpoint its name, once all of it is on the disk."""
     fsync_tree(temporary)
-    remove(directory)
-    temporary.rename(directory)
+    while True:
+        remove(directory)
+        try:
+            temporary.rename(directory)
+            break
+        except OSError as error:
+            # Another process may put an emergency checkpoint there at the same time.
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                raise
     fsync_path(directory.parent)
 
 

@@ -56,23 +56,26 @@ class ExchangeState:
 
     def save(self, state: TrainState, exchange: Exchange) -> None:
         """Save what belongs to the checkpoint that is about to be written, now."""
-        writing = self.saving(state, exchange)
-        if writing is not None:
-            writing()
-            self.prune()
+        self.write(state.progress.step, self.files(state, exchange))
+        self.prune()
 
     def saving(self, state: TrainState, exchange: Exchange) -> Write[None] | None:
         """Copy what belongs to the checkpoint that is about to be written; what is returned writes the copy."""
-        files = self._files(state, exchange)
+        files = self.files(state, exchange)
         if not self._world.is_host_leader or not files:
             return None
         step, copied = state.progress.step, snapshot(files)
+        return lambda: self.write(step, copied)
 
-        def write_copy() -> None:
+    def holds(self, step: int) -> bool:
+        """Whether this host's state of a step has been saved."""
+        return (self._directory / checkpoint_name(step)).is_dir()
+
+    def write(self, step: int, files: Mapping[str, Mapping[str, Tensor]]) -> None:
+        """Save this host's files of a step, if there are any."""
+        if self._world.is_host_leader and files:
             facts = {"numbers": {"progress": {"step": step}}, **self._facts}
-            write(self._directory / checkpoint_name(step), copied, facts)
-
-        return write_copy
+            write(self._directory / checkpoint_name(step), files, facts)
 
     def prune(self) -> None:
         """Remove the oldest."""
@@ -105,7 +108,7 @@ class ExchangeState:
                 # Left by steps that the run has gone back from, or by another run before this one.
                 if found > step:
                     remove(directory)
-            if step and self._files(state, exchange):
+            if step and self.files(state, exchange):
                 saved = self._saved(step)
                 missing = not saved
         hosts_without = int(self._world.total(missing)[0])
@@ -118,7 +121,8 @@ class ExchangeState:
                 self._world.broadcast_in_host(tensor)
         return hosts_without
 
-    def _files(self, state: TrainState, exchange: Exchange) -> dict[str, Mapping[str, Tensor]]:
+    def files(self, state: TrainState, exchange: Exchange) -> dict[str, Mapping[str, Tensor]]:
+        """What belongs to a checkpoint, by the file that holds it."""
         files: dict[str, Mapping[str, Tensor]] = {}
         if remembered := exchange.state_tensors():
             files[EXCHANGE_FILE] = remembered

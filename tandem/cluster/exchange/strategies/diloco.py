@@ -93,6 +93,10 @@ class LocalSteps(Exchange):
         ends_round = (step - self._start_steps) % self._local_steps == 0 or step == self._last_step
         return ends_round or self.shares_gradients(step)
 
+    def state_is_of(self, step: int) -> bool:
+        # The sum of changes and the momentum change in `after_update` alone, while no other thread looks at the state.
+        return self._start.state_is_of(step)
+
     def pop_sent_bytes(self) -> int:
         return self._start.pop_sent_bytes() + (self._sum.pop_sent_bytes() if self._sum is not None else 0)
 

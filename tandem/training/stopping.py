@@ -1,0 +1,78 @@
+"""How a training is stopped by a signal: a vote, a deadline, and what is done when the deadline comes first."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, NoReturn
+
+from tandem.cluster.join.launchers import kills_after_a_second
+from tandem.monitor.records import Ended
+from tandem.process_exit import SAY_SECONDS, STOP_SIGNALS, within
+from tandem.process_signals import SignalPlan, Wait, end_by
+
+if TYPE_CHECKING:
+    from tandem.training.trainer import Trainer
+
+ASKED_TO_STOP = "stopped on request"
+# Processes that may wish to stop by one signal in one vote: four signals fill a float64's 52 bits.
+MOST_VOTES = 2**12
+# Longest wait for a journal or a terminal that does not take a training's last lines.
+LAST_LINES_SECONDS = 2.0
+
+
+def vote_for(number: int | None) -> float:
+    """The vote of a process that a signal has asked to stop; 0 for no signal. Votes are summed over processes."""
+    return 0.0 if number is None else float(MOST_VOTES ** STOP_SIGNALS.index(signal.Signals(number)))
+
+
+def voted_signal(votes: float) -> int | None:
+    """A signal that some process voted for; None if nobody did."""
+    for place, number in enumerate(STOP_SIGNALS):
+        if int(votes) // MOST_VOTES**place % MOST_VOTES:
+            return number
+    return None
+
+
+class SaveAndStop(SignalPlan):
+    """The first signal is a wish that all processes vote on; a second one or the deadline ends this process alone.
+
+    Half-way to the deadline the last whole step is saved, in case the main thread does not come back: it may wait for a
+    process that hangs, or for the end of an evaluation.
+    """
+
+    def __init__(self, trainer: Trainer) -> None:
+        self._trainer = trainer
+        self._seconds = trainer.config.train.stop_seconds
+
+    def answer(self, number: int, wait: Wait) -> None:
+        trainer, began = self._trainer, time.monotonic()
+        trainer.stop_signal = number
+        again = wait(0.0 if kills_after_a_second() else self._seconds / 2)
+        saving = threading.Thread(target=trainer.emergency_save, daemon=True)
+        saving.start()
+        # What is said at the end takes time, too.
+        deadline = began + self._seconds - min(LAST_LINES_SECONDS + SAY_SECONDS, self._seconds / 10)
+        if again is None:
+            wait(deadline - time.monotonic())
+        while saving.is_alive() and time.monotonic() < deadline and wait(0.05) is None:
+            pass
+        end_at_once(trainer, number)
+
+
+def end_at_once(trainer: Trainer, number: int) -> NoReturn:
+    """End a process that was asked to stop and cannot wait for the others any more; what it can save is saved."""
+    name, left = signal.Signals(number).name, trainer.checkpoint_left()
+
+    def record() -> None:
+        with suppress(Exception):
+            progress = trainer.state.progress
+            best = {"best_bleu": progress.best_bleu, "best_step": progress.best_step}
+            trainer.recorder.record(Ended(step=progress.step, reason=ASKED_TO_STOP, seconds={}, signal=name, **best))
+            trainer.recorder.close()
+
+    within(LAST_LINES_SECONDS, record)
+    alone = " without the other processes" if trainer.world.size > 1 else ""
+    end_by(number, f"stopped by {name}{alone}; {left}")
