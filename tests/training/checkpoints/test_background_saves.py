@@ -185,6 +185,17 @@ def test_the_last_checkpoint_of_a_session_must_be_written(start: Start, tmp_path
         assert session.steps == [1]
 
 
+def test_nor_may_a_best_one_be_missing_at_the_end(start: Start, tmp_path: Path) -> None:
+    session = start(tmp_path / "run")
+    session.save_and_settle()
+    (tmp_path / "run/best").touch()  # which cannot be a directory
+    session.saves.save_if_best(session.state, 10.0)
+    with pytest.raises(TandemError, match=r"rank 0 on vm1: .*/run/best/step-00000001: cannot save the checkpoint"):
+        session.save(last=True)
+    assert session.steps == [1, 2]
+    assert "step 1 is not kept as a best checkpoint" in session.heard.notices[0]
+
+
 @pytest.fixture
 def failing_disk(tmp_path: Path) -> Iterator[fuse_disk.FaultyDisk]:
     if reason := fuse_disk.why_not():
