@@ -70,12 +70,13 @@ class TensorBoardView(View):
     def show(self, record: Record) -> None:
         if isinstance(record, Started | RolledBack):
             taken = record.step if isinstance(record, Started) else record.to_step
-            self._first = [*_purged(taken + 1), Event(summary=custom_scalars(LAYOUT))]
+            layout = custom_scalars(LAYOUT)  # type: ignore[no-untyped-call]
+            self._first = [*_purged(taken + 1), Event(summary=layout)]
         elif not self._first and self._file is None and not self._lost:
             return
         scalars = scalars_of(record)
         if scalars or self._first:
-            self._write([Event(step=record.step, summary=scalar(tag, value)) for tag, value in scalars.items()])
+            self._write([_point(record.step, tag, value) for tag, value in scalars.items()])
 
     def pop_trouble(self) -> str:
         trouble, self._trouble = self._trouble, ""
@@ -105,6 +106,10 @@ class TensorBoardView(View):
         if self._lost:
             self._trouble = f"{self._directory}: TensorBoard's curves go on; {self._lost:,} points are missing"
             self._lost = 0
+
+
+def _point(step: int, tag: str, value: float) -> Event:
+    return Event(step=step, summary=scalar(tag, value))  # type: ignore[no-untyped-call]
 
 
 def _purged(step: int) -> list[Event]:

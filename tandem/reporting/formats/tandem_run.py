@@ -16,7 +16,15 @@ from tandem.cluster.exchange.traffic import BASELINE
 from tandem.config import Config, ExchangeConfig
 from tandem.corpus.prepared import read_facts
 from tandem.errors import TandemError
-from tandem.layout import MODEL_FILE, OPTIMIZER_FILE, STATE_FILE, RunPaths, checkpoint_directories, journal_files
+from tandem.layout import (
+    MODEL_FILE,
+    OPTIMIZER_FILE,
+    STATE_FILE,
+    SUMS_FILE,
+    RunPaths,
+    checkpoint_directories,
+    journal_files,
+)
 from tandem.model.memory_estimate import FLOAT32
 from tandem.monitor.network_interfaces import host_name
 from tandem.monitor.records import (
@@ -54,7 +62,8 @@ SILENCE_SECONDS = 30.0
 WHAT_FILES_ARE: dict[str, tuple[str, Holding]] = {
     MODEL_FILE: ("the weights: all that is needed to translate", "weights"),
     OPTIMIZER_FILE: ("Adam's two means of every weight: needed only to go on training", "optimizer"),
-    STATE_FILE: ("step, progress, versions, and the checksums of the other files", "other"),
+    STATE_FILE: ("step, progress, versions, and the checksums of weights and means", "other"),
+    SUMS_FILE: ("checksums of all other files, as sha256sum writes them", "other"),
 }
 # Journals that together take a second or more to read are worth the start of more processes.
 LONG_BYTES = 100_000_000

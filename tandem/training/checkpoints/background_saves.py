@@ -72,6 +72,8 @@ class BackgroundSaves:
             # The session before may have ended before its last copy.
             mirror.copy()
         self._failed_in_a_row = 0
+        self._lost_best: dict[int, str] = {}
+        """Why the newest of the best checkpoints could not be written, by rank."""
         self._incomplete: int | None = None
         """Step of a checkpoint that is whole in the first process, while another host has not saved its part."""
 
@@ -127,22 +129,17 @@ class BackgroundSaves:
         if goes_on:
             self.tell_failures()
         parts, self._unsettled = self._unsettled, []
-        self._settle_best(parts, faults, goes_on)
-        place = next((place for place, part in enumerate(parts) if part.what == "checkpoint"), None)
-        if place is None:
-            return
-        said = {rank: of_rank[place] for rank, of_rank in enumerate(faults) if of_rank[place]}
-        part = parts[place]
-        if not said:
-            self._keep(part)
-            return
-        self._give_up(part.step, kept_here=not faults[0][place])
-        if not goes_on or self._kept is None:
-            raise self._error(said)
-        self._failed_in_a_row += 1
-        others = "; ".join(f"{self._place(rank)}: {fault}" for rank, fault in said.items() if rank)
-        if others and self._world.is_leader:
-            self._notice(part.step, f"{others}; {self._consequence(part)}")
+        for place, part in enumerate(parts):
+            said = {rank: of_rank[place] for rank, of_rank in enumerate(faults) if of_rank[place]}
+            if part.what != "checkpoint":
+                self._lost_best = said
+            elif said:
+                self._give_up(part, said, goes_on)
+            else:
+                self._keep(part)
+        # The best ones are for use: at the end one that is lost is missed.
+        if self._lost_best and not goes_on:
+            raise self._error(self._lost_best)
 
     def _begin(self, what: str, step: int, write: Write[Any] | None) -> None:
         result: Future[Any] = Future()
@@ -151,12 +148,6 @@ class BackgroundSaves:
         else:
             result = self._thread.submit(_timed, write)
         self._unsettled.append(_UnderWay(what, step, result))
-
-    def _settle_best(self, parts: list[_UnderWay], faults: list[list[str]], goes_on: bool) -> None:
-        """A best checkpoint is the first process's own; it is missed at the end of a run, and before that replaced."""
-        said = [faults[0][place] for place, part in enumerate(parts) if part.what != "checkpoint" and faults[0][place]]
-        if said and not goes_on:
-            raise self._error({0: said[-1]})
 
     def _keep(self, part: _UnderWay) -> None:
         self._kept, self._failed_in_a_row, self._incomplete = part.step, 0, None
@@ -169,17 +160,23 @@ class BackgroundSaves:
         if isinstance(saved, Checkpoint):
             self._recorder.record(Saved(step=saved.step, path=str(saved.directory), bytes=saved.size, seconds=seconds))
 
-    def _give_up(self, step: int, *, kept_here: bool) -> None:
-        """Remove the parts of a checkpoint that is not whole everywhere.
+    def _give_up(self, part: _UnderWay, said: dict[int, str], goes_on: bool) -> None:
+        """Remove the parts of a checkpoint that is not whole everywhere; an error, if training cannot go on without.
 
         The newest that is whole in the first process stays until there is a better one: weights without the memory of
         one host's exchange are more than nothing.
         """
         with suppress(OSError):
-            self._exchange_state.withdraw(step)
+            self._exchange_state.withdraw(part.step)
             if self._incomplete is not None:
                 self._store.withdraw(self._incomplete)
-        self._incomplete = step if kept_here else None
+        self._incomplete = None if 0 in said else part.step
+        if not goes_on or self._kept is None:
+            raise self._error(said)
+        others = "; ".join(f"{self._place(rank)}: {fault}" for rank, fault in said.items() if rank)
+        if others and self._world.is_leader:
+            self._notice(part.step, f"{others}; {self._consequence(part)}")
+        self._failed_in_a_row += 1
 
     def _tell_mirror(self, step: int) -> None:
         if trouble := self._mirror.pop_trouble():

@@ -65,7 +65,8 @@ def test_a_checkpoint_file_by_file(real: Path) -> None:
     assert checkpoint is not None
     assert (checkpoint.step, checkpoint.kept) == (12, 2)
     sizes = {file.holds: file.bytes for file in checkpoint.files}
-    assert [file.name for file in checkpoint.files] == ["model.safetensors", "optimizer.safetensors", "state.json"]
+    names = ["SHA256SUMS", "model.safetensors", "optimizer.safetensors", "state.json"]
+    assert [file.name for file in checkpoint.files] == names
     assert sizes["optimizer"] == pytest.approx(2 * sizes["weights"], rel=0.1)
 
 

@@ -21,7 +21,7 @@ from tandem.monitor.records import Noticed, Record, Saved
 from tandem.monitor.views import View
 from tandem.training.checkpoints import checkpoint_store
 from tandem.training.checkpoints.background_saves import BackgroundSaves
-from tandem.training.checkpoints.checkpoint import DamagedCheckpointError, read
+from tandem.training.checkpoints.checkpoint import DamagedCheckpointError, read, write
 from tandem.training.checkpoints.checkpoint_store import WritableCheckpointStore
 from tandem.training.checkpoints.exchange_state import ExchangeState
 from tandem.training.checkpoints.mirror import Mirror
@@ -52,11 +52,11 @@ class Heard(View):
 class Session:
     """What a training has to do with its checkpoints, without the training."""
 
-    def __init__(self, run: Path, config: Config, journals: Path, **settings: int) -> None:
+    def __init__(self, run: Path, config: Config, journals: Path, keep_last: int = 2) -> None:
         self.state = TrainState.fresh(config, 64, ALONE.device)
         self.heard = Heard()
         self.recorder = Recorder(Journal(journals, 0), [self.heard])
-        kept = CheckpointConfig(**settings)
+        kept = CheckpointConfig(keep_last=keep_last)
         self.store = WritableCheckpointStore(run, kept)
         exchange_state = ExchangeState(run, ALONE, ExchangePlan("allreduce"), ExchangeConfig(), keep_last=2)
         mirror = Mirror(run, kept, ALONE)
@@ -80,8 +80,8 @@ Start = Callable[..., Session]
 
 @pytest.fixture
 def start(tiny_config: Callable[..., Config], tmp_path: Path) -> Start:
-    def begin(run: Path, **settings: int) -> Session:
-        return Session(run, tiny_config(), tmp_path / "journals", **settings)
+    def begin(run: Path, keep_last: int = 2) -> Session:
+        return Session(run, tiny_config(), tmp_path / "journals", keep_last)
 
     return begin
 
@@ -109,7 +109,7 @@ def test_training_goes_on_while_a_checkpoint_is_written_and_the_next_one_waits(
 ) -> None:
     """The disk is held up until the training has taken another step, and saved after it."""
     go_on, order = threading.Event(), []
-    real = checkpoint_store.write
+    real = write
 
     def held_up(directory: Path, *arguments: object) -> object:
         go_on.wait(60)
@@ -183,6 +183,17 @@ def test_the_last_checkpoint_of_a_session_must_be_written(start: Start, tmp_path
         with pytest.raises(TandemError, match=r"rank 0 on vm1: .*step-00000002: cannot save .* \(the disk is full\)"):
             session.save(last=True)
         assert session.steps == [1]
+
+
+def test_nor_may_a_best_one_be_missing_at_the_end(start: Start, tmp_path: Path) -> None:
+    session = start(tmp_path / "run")
+    session.save_and_settle()
+    (tmp_path / "run/best").touch()  # which cannot be a directory
+    session.saves.save_if_best(session.state, 10.0)
+    with pytest.raises(TandemError, match=r"rank 0 on vm1: .*/run/best/step-00000001: cannot save the checkpoint"):
+        session.save(last=True)
+    assert session.steps == [1, 2]
+    assert "step 1 is not kept as a best checkpoint" in session.heard.notices[0]
 
 
 @pytest.fixture

@@ -166,6 +166,7 @@ def test_damage_in_the_mirror_is_noticed(run: Path, tmp_path: Path) -> None:
     assert list(damaged) == [2]
 
 
+@pytest.mark.slow
 def test_another_host_by_rsync_and_ssh(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with ssh_server(tmp_path) as shell:
         monkeypatch.setenv("RSYNC_RSH", shell)
