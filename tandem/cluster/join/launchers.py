@@ -210,8 +210,8 @@ def parse_hosts(text: str) -> list[tuple[str, int]]:
     """Hosts and their numbers of processes from `vm1:2,vm2:2`; a host without a number has one process."""
     hosts = []
     for part in text.split(","):
-        # The host may be an IPv6 address in brackets: only what follows the last colon outside them is a number. It never
-        # begins with a dash, by which ssh would take it for an option.
+        # The host may be an IPv6 address in brackets: only what follows the last colon outside them is a number.
+        # It never begins with a dash, by which ssh would take it for an option.
         match = re.fullmatch(r"\s*(\w[\w.@-]*|\[[0-9a-fA-F:.%\w]+\])(?::([1-9]\d*))?\s*", part)
         if not match:
             raise TandemError(f"-H {text}: {part!r} is not of the form host or host:processes, for example vm1:2,vm2:2")
