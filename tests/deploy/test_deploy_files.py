@@ -34,7 +34,7 @@ def read_by(environment: str, code: str, file: Path, home: Path) -> str:
     # What such a program writes into its user's home is nobody's business here.
     env = os.environ | {"HOME": str(home)}
     env.pop("PYTHONPATH", None)
-    command = [ENVIRONMENTS[environment].python, "-c", code, file]
+    command: list[str | Path] = [ENVIRONMENTS[environment].python, "-c", code, file]
     ended = subprocess.run(command, env=env, cwd=REPOSITORY, capture_output=True, text=True, timeout=500)
     assert ended.returncode == 0, ended.stderr
     return ended.stdout

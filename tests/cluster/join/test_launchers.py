@@ -269,6 +269,7 @@ def test_parse_hosts(text: str, expected: list[tuple[str, int]]) -> None:
         ("", "''"),
         ("vm1,,vm2", "''"),
         ("vm1:0", "'vm1:0'"),
+        ("-oProxyCommand", "'-oProxyCommand'"),  # which ssh would take for an option
         ("vm1:-1", "'vm1:-1'"),
         ("vm1:two,vm2", "'vm1:two'"),
         ("vm1 vm2", "'vm1 vm2'"),
