@@ -205,7 +205,7 @@ def _run_files(run: Path) -> Target:
     paths = RunPaths(run)
     begun = {"hosts": 2, "remembers": True, "kind": "diloco", "local_steps": 16, "reason": "x"}
     chosen = {"precision": "float32", "micro_batches": 2, "compile": "off"}
-    chosen["micro_batches_for"] = {"step_tokens": 2048, "precision": "float32", "max_length": 128}  # type: ignore[assignment]
+    chosen["micro_batches_for"] = {"step_tokens": 2048, "precision": "float32", "max_length": 128}
     whole = {paths.run_file: json.loads(paths.run_file.read_text()), paths.exchange_file: begun}
     whole[paths.choices_file] = chosen
     config = paths.config_file.read_bytes()
