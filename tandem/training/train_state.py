@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -38,6 +39,9 @@ class TrainingProgress:
             self.best_bleu, self.best_step, self.evaluations_without_gain = bleu, self.step, 0
         else:
             self.evaluations_without_gain += 1
+
+
+_PROGRESS = TypeAdapter(TrainingProgress)
 
 
 @dataclass
@@ -101,7 +105,7 @@ class TrainState:
         # A run that goes on in another precision has no loss scale to take over.
         if numbers["scaler"] and self.loss_scale is not None:
             self.loss_scale.restore(numbers["scaler"])
-        self.progress = TypeAdapter(TrainingProgress).validate_python(numbers["progress"], strict=True)
+        self.progress = _PROGRESS.validate_json(json.dumps(numbers["progress"]), strict=True)
 
     def restore_optimizer(self, tensors: Mapping[str, Tensor]) -> None:
         """Take over what `optimizer_tensors` gave; nothing before the first step."""
