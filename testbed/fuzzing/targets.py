@@ -30,6 +30,7 @@ from tandem.layout import (
     SUMS_FILE,
     TOKENIZER_FILE,
     RunPaths,
+    checkpoint_directories,
     journal_name,
 )
 from tandem.monitor.watch.live import watch
@@ -80,15 +81,13 @@ def make_targets(trained: Path, scratch: Path) -> dict[str, Target]:
     run, corpus, export = scratch / "run", scratch / "corpus", scratch / "export"
     shutil.copytree(trained, run)
     shutil.copytree(Run.open(trained).corpus_directory, corpus)
-    _take_sums_away(run)
+    _strip_checkpoints(run)
     _make_export(export, run)
+    settings_file = scratch / "settings.yaml"
+    overrides = st.lists(_override(), min_size=1, max_size=3)
     targets = {
-        "settings": Target(
-            _settings(), lambda given: _read_settings(scratch / "settings.yaml", given), b"train: {max_steps: 5}"
-        ),
-        "overrides": Target(
-            st.lists(_override(), min_size=1, max_size=3), lambda given: _load("demo", given), ["train.max_steps=5"]
-        ),
+        "settings": Target(_settings(), lambda given: _read_settings(settings_file, given), b"train: {max_steps: 5}"),
+        "overrides": Target(overrides, lambda given: _load("demo", given), ["train.max_steps=5"]),
         **{f"log-{name}": _log(scratch / f"{name}.log", text.encode()) for name, text in LOGS.items()},
         "log-tensorboard": _log(scratch / "fuzz.tfevents", next(run.glob("tensorboard/*tfevents*")).read_bytes()),
         "journal": _journal(run),
@@ -104,8 +103,10 @@ def make_targets(trained: Path, scratch: Path) -> dict[str, Target]:
     return targets
 
 
-def _take_sums_away(run: Path) -> None:
-    """Make checkpoints of the first format, which has no digest of its facts: otherwise damage would not be read."""
+def _strip_checkpoints(run: Path) -> None:
+    """Leave one checkpoint, and make it of the first format, which has no digest of its facts: or damage is not read."""
+    for older in list(checkpoint_directories(RunPaths(run).checkpoints).values())[:-1]:
+        shutil.rmtree(older)
     for directory in (*RunPaths(run).checkpoints.glob("step-*"), *RunPaths(run).best.glob("step-*")):
         (directory / SUMS_FILE).unlink(missing_ok=True)
         state = json.loads((directory / STATE_FILE).read_text())
