@@ -104,7 +104,7 @@ def make_targets(trained: Path, scratch: Path) -> dict[str, Target]:
 
 
 def _strip_checkpoints(run: Path) -> None:
-    """Leave one checkpoint, and make it of the first format, which has no digest of its facts: or damage is not read."""
+    """Leave one checkpoint, of the first format, which has no digest of its facts: otherwise damage is not read."""
     for older in list(checkpoint_directories(RunPaths(run).checkpoints).values())[:-1]:
         shutil.rmtree(older)
     for directory in (*RunPaths(run).checkpoints.glob("step-*"), *RunPaths(run).best.glob("step-*")):
