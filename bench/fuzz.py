@@ -98,17 +98,23 @@ def fuzz(name: str, target: Target, seconds: float, first_seed: int) -> Tally:
 
 
 def _round(target: Target, tally: Tally, end: float, number: int) -> None:
-    everything = list(HealthCheck)
+    everything, found = list(HealthCheck), False
 
     @settings(max_examples=ROUND, deadline=None, database=None, suppress_health_check=everything, derandomize=False)
     @seed(number)
     @given(target.inputs)
     def try_one(drawn: Any) -> None:
-        if time.monotonic() > end and not tally.findings:
+        nonlocal found
+        # After a finding the input is still made smaller.
+        if time.monotonic() > end and not found:
             return
         tally.inputs += 1
         signal.alarm(HANG_SECONDS)
-        tally.taken += target.check(drawn)
+        try:
+            tally.taken += target.check(drawn)
+        except Exception:
+            found = True
+            raise
 
     try_one()
 

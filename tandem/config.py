@@ -319,7 +319,7 @@ class _Loader(yaml.SafeLoader):
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         event, before = self.peek_event(), self._values  # type: ignore[no-untyped-call]
-        if isinstance(event, yaml.AliasEvent) and event.anchor in self.anchors:
+        if isinstance(event, yaml.AliasEvent) and event.anchor is not None and event.anchor in self.anchors:
             # What is not known yet is still open: it would hold itself.
             self._values += self._values_of.get(event.anchor, _MOST_VALUES)
         if self._values >= _MOST_VALUES or self._depth >= _DEEPEST:

@@ -214,6 +214,7 @@ class EncodedPairs:
         """All pairs sorted by length, those of equal lengths as they come."""
         self.cells: IntArray = _load(directory / CELLS_FILE, "i", dimensions=2)
         """One row for each run of equal lengths in that order: source length, target length, pairs."""
+        self._directory = directory
         self._check_order(directory)
 
     def _check_order(self, directory: Path) -> None:
@@ -236,6 +237,13 @@ class EncodedPairs:
     def target(self, index: int) -> NDArray[Any]:
         """Piece numbers of one target sentence, uint16 or uint32."""
         return self._target.sentence(*self._find([index])[0])
+
+    def rows_at(self, places: IntArray) -> IntArray:
+        """The rows of the pairs at some places of the order by length."""
+        rows = self.order[places].astype(np.int64)
+        if (last := rows.max(initial=0)) >= len(self):
+            raise _damaged(self._directory / ORDER_FILE, f"it names pair {last} of {len(self)}")
+        return rows
 
     def read(self, rows: Ids | NDArray[np.integer]) -> tuple[EncodedSide, EncodedSide]:
         """Copies of the source and the target sentences of some pairs, at least one, in the order asked for."""

@@ -81,7 +81,7 @@ class LengthOrder:
         fitting = np.flatnonzero(np.maximum(sources, targets) + 1 <= max_length)
         if not len(fitting):
             raise TandemError(f"model.max_length={max_length}: no sentence pair is that short; raise it")
-        self._rows = pairs.order
+        self._pairs = pairs
         self._stored: IntArray = (np.cumsum(sizes) - sizes)[fitting]
         """Where each cell begins in the corpus' order, which has the pairs that do not fit, too."""
         self.sources: IntArray = sources[fitting] + 1
@@ -141,8 +141,7 @@ class LengthOrder:
             else:
                 inside = stretch_of_random_order(first, last, size, *seed_epoch, CELLS, cell)
             places.append(self._stored[cell] + inside)
-        rows: IntArray = self._rows[np.concatenate(places)].astype(np.int64)
-        return rows
+        return self._pairs.rows_at(np.concatenate(places))
 
     def padding_share(self) -> float:
         """Share of the positions on both sides together that hold no token."""

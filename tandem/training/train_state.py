@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -75,6 +76,9 @@ class WholeStep:
                 self._lock.release()
 
 
+_PROGRESS, _LOSSES = TypeAdapter(TrainingProgress), TypeAdapter(LossHistory)
+
+
 @dataclass
 class TrainState:
     """Weights, optimizer, loss scale and progress; random numbers follow from seed and step and need no state."""
@@ -141,9 +145,9 @@ class TrainState:
         # A run that goes on in another precision has no loss scale to take over.
         if numbers["scaler"] and self.loss_scale is not None:
             self.loss_scale.restore(numbers["scaler"])
-        self.progress = TypeAdapter(TrainingProgress).validate_python(numbers["progress"], strict=True)
+        self.progress = _PROGRESS.validate_json(json.dumps(numbers["progress"]), strict=True)
         # Older versions did not save them.
-        self.losses = TypeAdapter(LossHistory).validate_python(numbers.get("losses", {}), strict=True)
+        self.losses = _LOSSES.validate_json(json.dumps(numbers.get("losses", {})), strict=True)
 
     def begin_again(self, config: Config, vocab_size: int) -> None:
         """Become the state before the first step."""

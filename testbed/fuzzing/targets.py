@@ -30,6 +30,7 @@ from tandem.layout import (
     SUMS_FILE,
     TOKENIZER_FILE,
     RunPaths,
+    checkpoint_directories,
     journal_name,
 )
 from tandem.monitor.watch.live import watch
@@ -57,6 +58,8 @@ class Target:
     inputs: SearchStrategy[Any]
     read: Callable[[Any], None]
     """Reads one input; a TandemError is as good as a result."""
+    whole: Any
+    """An input that nothing is wrong with, and that has to be taken."""
 
     def check(self, given: Any) -> bool:
         """Whether an input is taken, and not refused; any other exception is a fault of the reader."""
@@ -78,11 +81,13 @@ def make_targets(trained: Path, scratch: Path) -> dict[str, Target]:
     run, corpus, export = scratch / "run", scratch / "corpus", scratch / "export"
     shutil.copytree(trained, run)
     shutil.copytree(Run.open(trained).corpus_directory, corpus)
-    _take_sums_away(run)
+    _strip_checkpoints(run)
     _make_export(export, run)
+    settings_file = scratch / "settings.yaml"
+    overrides = st.lists(_override(), min_size=1, max_size=3)
     targets = {
-        "settings": Target(_settings(), lambda given: _read_settings(scratch / "settings.yaml", given)),
-        "overrides": Target(st.lists(_override(), min_size=1, max_size=3), lambda given: _load("demo", given)),
+        "settings": Target(_settings(), lambda given: _read_settings(settings_file, given), b"train: {max_steps: 5}"),
+        "overrides": Target(overrides, lambda given: _load("demo", given), ["train.max_steps=5"]),
         **{f"log-{name}": _log(scratch / f"{name}.log", text.encode()) for name, text in LOGS.items()},
         "log-tensorboard": _log(scratch / "fuzz.tfevents", next(run.glob("tensorboard/*tfevents*")).read_bytes()),
         "journal": _journal(run),
@@ -98,8 +103,10 @@ def make_targets(trained: Path, scratch: Path) -> dict[str, Target]:
     return targets
 
 
-def _take_sums_away(run: Path) -> None:
-    """Make checkpoints of the first format, which has no digest of its facts: otherwise damage would not be read."""
+def _strip_checkpoints(run: Path) -> None:
+    """Leave one checkpoint, of the first format, which has no digest of its facts: otherwise damage is not read."""
+    for older in list(checkpoint_directories(RunPaths(run).checkpoints).values())[:-1]:
+        shutil.rmtree(older)
     for directory in (*RunPaths(run).checkpoints.glob("step-*"), *RunPaths(run).best.glob("step-*")):
         (directory / SUMS_FILE).unlink(missing_ok=True)
         state = json.loads((directory / STATE_FILE).read_text())
@@ -165,7 +172,7 @@ def _log(path: Path, sample: bytes) -> Target:
         _report(path)
 
     lines = st.permutations(sample.splitlines(keepends=True)[:40]).map(b"".join)
-    return Target(st.one_of(mutated(sample), mutated(sample), lines, st.binary(max_size=200)), read)
+    return Target(st.one_of(mutated(sample), mutated(sample), lines, st.binary(max_size=200)), read, sample)
 
 
 def _report(path: Path) -> None:
@@ -197,7 +204,7 @@ def _journal(run: Path) -> Target:
         watch(run, console, once=True)
         _report(run)
 
-    return Target(st.one_of(some, some.map(lambda given: started + given), mutated(whole)), read)
+    return Target(st.one_of(some, some.map(lambda given: started + given), mutated(whole)), read, whole)
 
 
 def _run_files(run: Path) -> Target:
@@ -205,7 +212,7 @@ def _run_files(run: Path) -> Target:
     paths = RunPaths(run)
     begun = {"hosts": 2, "remembers": True, "kind": "diloco", "local_steps": 16, "reason": "x"}
     chosen = {"precision": "float32", "micro_batches": 2, "compile": "off"}
-    chosen["micro_batches_for"] = {"step_tokens": 2048, "precision": "float32", "max_length": 128}  # type: ignore[assignment]
+    chosen["micro_batches_for"] = {"step_tokens": 2048, "precision": "float32", "max_length": 128}
     whole = {paths.run_file: json.loads(paths.run_file.read_text()), paths.exchange_file: begun}
     whole[paths.choices_file] = chosen
     config = paths.config_file.read_bytes()
@@ -220,7 +227,8 @@ def _run_files(run: Path) -> Target:
             read_begun(paths)
             read_choices(paths)
 
-    return Target(st.one_of(*inputs, st.tuples(st.just(paths.config_file), mutated(config))), read)
+    everything = st.one_of(*inputs, st.tuples(st.just(paths.config_file), mutated(config)))
+    return Target(everything, read, (paths.exchange_file, json.dumps(begun).encode()))
 
 
 def _checkpoint_state(run: Path) -> Target:
@@ -232,7 +240,7 @@ def _checkpoint_state(run: Path) -> Target:
         with _damaged(path, given):
             _use_checkpoint(opened)
 
-    return Target(mutated_json(json.loads(path.read_text())), read)
+    return Target(mutated_json(json.loads(path.read_text())), read, path.read_bytes())
 
 
 def _checkpoint_tensors(run: Path) -> Target:
@@ -250,7 +258,7 @@ def _checkpoint_tensors(run: Path) -> Target:
             _use_checkpoint(opened)
 
     damaged_head = mutated(whole[:head]).map(lambda given: given + whole[head:])
-    return Target(st.one_of(mutated(whole), damaged_head, heads.map(lambda given: given + whole[head:])), read)
+    return Target(st.one_of(mutated(whole), damaged_head, heads.map(lambda given: given + whole[head:])), read, whole)
 
 
 def _use_checkpoint(run: Run) -> None:
@@ -274,7 +282,7 @@ def _corpus_facts(corpus: Path) -> Target:
         with _damaged(path, given):
             _use_corpus(corpus)
 
-    return Target(mutated_json(json.loads(path.read_text())), read)
+    return Target(mutated_json(json.loads(path.read_text())), read, path.read_bytes())
 
 
 def _shards(corpus: Path) -> Target:
@@ -294,7 +302,7 @@ def _shards(corpus: Path) -> Target:
         heads = mutated(whole[:128]).map(lambda given: given + whole[128:])
         return st.tuples(st.just(name), st.one_of(mutated(whole), heads))
 
-    return Target(st.sampled_from(names).flatmap(damaged), read)
+    return Target(st.sampled_from(names).flatmap(damaged), read, (names[0], (corpus / names[0]).read_bytes()))
 
 
 def _use_corpus(directory: Path) -> None:
@@ -333,7 +341,8 @@ def _export(folder: Path) -> Target:
         with _damaged(folder / EXPORT_FILE, given):
             assert isinstance(read_export(folder), Section)
 
-    return Target(mutated_json(json.loads((folder / EXPORT_FILE).read_text())), read)
+    whole = (folder / EXPORT_FILE).read_bytes()
+    return Target(mutated_json(json.loads(whole)), read, whole)
 
 
 def _damaged_file(path: Path, use: Callable[[], None]) -> Target:
@@ -341,7 +350,7 @@ def _damaged_file(path: Path, use: Callable[[], None]) -> Target:
         with _damaged(path, given):
             use()
 
-    return Target(mutated(path.read_bytes()), read)
+    return Target(mutated(path.read_bytes()), read, path.read_bytes())
 
 
 @contextmanager

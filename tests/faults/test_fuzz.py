@@ -41,6 +41,11 @@ def test_damaged_input_is_read_or_refused(name: str, targets: dict[str, Target])
     try_one()
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_whole_input_is_read(name: str, targets: dict[str, Target]) -> None:
+    assert targets[name].check(targets[name].whole)
+
+
 @pytest.mark.parametrize(
     ("name", "found"),
     [
@@ -103,6 +108,12 @@ def test_an_array_without_a_header_is_refused(targets: dict[str, Target], scratc
     name = "train/00000.source.npy"
     whole = (scratch / "corpus" / name).read_bytes()
     assert not targets["shards"].check((name, whole[:8] + b"\0" + whole[57:]))
+
+
+def test_an_order_of_other_pairs_is_refused(targets: dict[str, Target], scratch: Path) -> None:
+    name = "train/order.npy"
+    whole = (scratch / "corpus" / name).read_bytes()
+    assert not targets["shards"].check((name, whole[:-400] + b"\xff" * 400))
 
 
 @pytest.mark.parametrize("place", [20, 150])
