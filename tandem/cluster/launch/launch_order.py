@@ -13,6 +13,8 @@ from tandem.monitor.network_interfaces import host_name, interfaces
 
 # Number of the attempt, from 1 on: processes of an earlier attempt must not meet those of this one.
 ATTEMPT_VARIABLE = "TANDEM_ATTEMPT"
+# Tells the processes of an attempt from those of all other launches and attempts; the same on all hosts.
+LAUNCH_ID_VARIABLE = "TANDEM_LAUNCH_ID"
 # Secret that all processes of a run share, by which a stranger's process is refused.
 TOKEN_VARIABLE = "TANDEM_TOKEN"
 # The launch and the host that a process was started for, by which what an attempt left behind is found.
@@ -81,5 +83,6 @@ class LaunchOrder:
             **{name: value for name, value in os.environ.items() if name.startswith(FORWARDED)},
             HOSTS_VARIABLE: ",".join(each.text for each in team),
             ATTEMPT_VARIABLE: str(attempt),
+            LAUNCH_ID_VARIABLE: f"{self.identity}-{attempt}",
             LAUNCH_VARIABLE: self.mark(host),
         }

@@ -85,6 +85,9 @@ def test_every_process_gets_the_secret_and_the_number_of_the_attempt(monkeypatch
     assert first["TANDEM_HOSTS"] == "vm1:1,vm2:1"
     assert first["TANDEM_ATTEMPT"] == "2"
     assert first["TANDEM_TOKEN"] == second["TANDEM_TOKEN"] != order().environment([VM1], VM1, 1)["TANDEM_TOKEN"]
+    assert (
+        first["TANDEM_LAUNCH_ID"] == second["TANDEM_LAUNCH_ID"] != asked.environment([VM1], VM1, 1)["TANDEM_LAUNCH_ID"]
+    )
     # What is left of one host's processes is not looked for on another.
     assert first["TANDEM_LAUNCH"] != second["TANDEM_LAUNCH"]
     assert asked.token not in repr(asked)
