@@ -83,6 +83,8 @@ class TrainingSession:
     reason: str | None = None
     """Why it ended, in the program's words; None if it did not say."""
     startup_seconds: float | None = None
+    hosts: tuple[str, ...] = ()
+    """The hosts that took part; empty if that is not known."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -145,6 +145,24 @@ def test_wall_training_evaluation_and_cost(report: Make) -> None:
     assert (evidence["interruptions"], evidence["planned_steps"]) == (0, 400)
 
 
+def test_who_came_and_went_and_what_it_cost(tmp_path: Path) -> None:
+    run = settings(tmp_path / "run")
+    both, one = ["vm1", "vm2"], ["vm1"]
+    for first, last, hosts, minutes in ((0, 100, both, 0), (60, 200, one, 10), (200, 400, both, 20)):
+        write_journal(run, list(session(first, last, hosts)), start=START + timedelta(minutes=minutes))
+    found = answer(examine(read_tandem_run(run)), "duration")
+    assert found.evidence["interruptions"] == 2
+    assert found.evidence["host_changes"] == ["without vm2 from step 61 on", "with vm2 from step 201 on"]
+    # From the last record of a session to the start record of the next, which comes right before its first step.
+    lost = found.evidence["idle_seconds"] + found.evidence["startup_seconds"] * 2 / 3
+    assert found.evidence["lost_seconds"] == pytest.approx(lost)
+    assert "interrupted 2 times, which cost " in found.answer
+    said = (
+        " until the next step and 40 steps that were taken again; without vm2 from step 61 on; with vm2 from step 201"
+    )
+    assert said in found.answer
+
+
 def test_the_forecast_has_an_interval_hours_and_cost(report: Make) -> None:
     found = answer(report(price=3.6), "trained")
     low, high = found.evidence["bleu_at_twice_the_steps_interval"]

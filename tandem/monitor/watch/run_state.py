@@ -23,7 +23,7 @@ from tandem.monitor.records import (
     Started,
     Surveyed,
 )
-from tandem.units import rank_list
+from tandem.units import elapsed, rank_list
 
 # As many as the widest terminal has room for.
 RECENT_LOSSES = 200
@@ -110,6 +110,8 @@ class RunState:
         """The same by the clock of the host that wrote it."""
         self.last_pause_time = 0.0
         """When an evaluation or a checkpoint last ended, in which no step is taken."""
+        self._last_work_time = 0.0
+        """Time of the newest record that belongs to a session; notices may come before the start of theirs."""
         self.unreadable = 0
         """How many lines were no records as this version of Tandem knows them."""
 
@@ -130,6 +132,7 @@ class RunState:
             # Some come before the start of the session that they belong to.
             self._add_message(record)
         elif self.session is not None and rank in self.session.starts:
+            self._last_work_time = max(self._last_work_time, record.timestamp)
             self._update(self.session, rank, record)
 
     def evaluating(self, every: int | None) -> bool:
@@ -196,12 +199,14 @@ class RunState:
         """Add a process to the session, or open a new one and drop what came after its first step."""
         session = self.session
         if session is None or not session.accepts(rank, started.timestamp):
+            if session is not None:
+                self._add_message(_continuation(session, started, started.timestamp - self._last_work_time))
             self.session = session = SessionState(started, started.step)
             self.sessions += 1
             # The hosts of this session will write again.
             self.hosts.clear()
             self._forget_after(started.step)
-        session.starts[rank] = started.timestamp
+        session.starts[rank] = self._last_work_time = started.timestamp
         if rank == session.reporting_rank:
             session.started = started
 
@@ -267,3 +272,15 @@ class RunState:
         known = self.hosts.get(new.summary.host)
         if known is None or new.sampled or not known.sampled or new.time > known.time + SILENT_SECONDS:
             self.hosts[new.summary.host] = new
+
+
+def _continuation(last: SessionState, started: Started, silent: float) -> Noticed:
+    """What a new session has cost, and who has left or come since the last one."""
+    before, now = last.started.hosts, started.hosts
+    gone = [host for host in before if host not in now]
+    come = [host for host in now if host not in before]
+    hosts = "".join(f", {word} {', '.join(names)}" for word, names in (("without", gone), ("with", come)) if names)
+    steps = max(last.step - started.step, 0)
+    again = f" and {steps:,} step{'s' if steps > 1 else ''} to take again" if steps else ""
+    message = f"started again{hosts}, after {elapsed(max(silent, 0.0))} of standstill{again}"
+    return Noticed(time=started.time, step=started.step, message=message)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Container, Mapping
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeAlias
@@ -113,9 +113,15 @@ class RankHistory:
             last_step = max(session.first_step, reached)
             self.sessions[-1] = replace(session, last_step=last_step, ended=self.newest.timestamp)
 
-    def _open_session(self, first: Record, startup_seconds: float = 0.0) -> None:
-        step, began = float(first.step), first.timestamp - startup_seconds
-        session = TrainingSession(first_step=step, last_step=step, started=began, startup_seconds=startup_seconds)
+    def _open_session(self, first: Record, startup_seconds: float = 0.0, hosts: Sequence[str] = ()) -> None:
+        step = float(first.step)
+        session = TrainingSession(
+            first_step=step,
+            last_step=step,
+            started=first.timestamp - startup_seconds,
+            startup_seconds=startup_seconds,
+            hosts=tuple(hosts),
+        )
         self.sessions.append(session)
 
     def _start(self, record: Started) -> None:
@@ -129,7 +135,7 @@ class RankHistory:
         # A run that was killed before it was saved again does not know that it ever went back.
         self.roll_backs = [back for back in self.roll_backs if back.to_step < step]
         self.starts.append(record)
-        self._open_session(record, record.startup_seconds)
+        self._open_session(record, record.startup_seconds, record.hosts)
 
     def _roll_back(self, record: RolledBack) -> None:
         """Remove what came after the step that training went back to."""

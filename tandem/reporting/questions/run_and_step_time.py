@@ -45,6 +45,29 @@ def _standstills(run: RunRecord) -> list[float]:
     ]
 
 
+def _lost_seconds(run: RunRecord) -> list[float]:
+    """For each interruption the time from the last sign of one session to the first step of the next."""
+    return [
+        later.started + (later.startup_seconds or 0.0) - earlier.ended
+        for earlier, later in pairwise(run.sessions)
+        if later.started is not None and earlier.ended is not None
+    ]
+
+
+def _host_changes(run: RunRecord) -> list[str]:
+    """Which hosts left and came between two sessions, and from which step on."""
+    changes = []
+    for earlier, later in pairwise(run.sessions):
+        if not earlier.hosts or not later.hosts:
+            continue
+        gone = [host for host in earlier.hosts if host not in later.hosts]
+        come = [host for host in later.hosts if host not in earlier.hosts]
+        parts = [f"{word} {', '.join(hosts)}" for word, hosts in (("without", gone), ("with", come)) if hosts]
+        if parts:
+            changes.append(f"{' and '.join(parts)} from step {later.first_step + 1:,.0f} on")
+    return changes
+
+
 def _estimated_seconds(run: RunRecord) -> float | None:
     curve = run.step_seconds.finite
     return float(curve.values.mean()) * run.last_step if len(curve) and run.axis == "step" else None
@@ -74,6 +97,11 @@ def answer_duration(run: RunRecord, findings: RunFindings) -> Reply:
     interruptions = evidence["interruptions"]
     if interruptions:
         said += f"; interrupted {interruptions} time{'s' if interruptions > 1 else ''}"
+        if evidence["lost_seconds"] is not None:
+            said += f", which cost {duration(evidence['lost_seconds'])} until the next step"
+        if evidence["steps_taken_again"]:
+            said += f" and {evidence['steps_taken_again']:,.0f} steps that were taken again"
+        said += "".join(f"; {change}" for change in evidence["host_changes"] or ())
     if wall is not None and (bill := findings.cost(wall)) is not None:
         evidence.update(cost_dollars=bill, machines_billed=findings.machines)
         said += f"; ${bill:,.2f}"
@@ -97,6 +125,8 @@ def _evidence(run: RunRecord) -> Evidence:
         "checkpoint_seconds": seconds.get("checkpoint", 0.0) if seconds else None,
         "startup_seconds": sum(startups) if startups else None,
         "idle_seconds": sum(gaps) if gaps else None,
+        "lost_seconds": sum(_lost_seconds(run)) if gaps else None,
+        "host_changes": _host_changes(run) or None,
         "not_logged_seconds": not_logged,
         "steps_taken_again": run.repeated_steps or None,
         "planned_steps": run.max_steps,

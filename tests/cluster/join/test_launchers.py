@@ -276,7 +276,6 @@ def test_parse_hosts(text: str, expected: list[tuple[str, int]]) -> None:
         ("vm1:2:3", "'vm1:2:3'"),
         ("fe80::1", "'fe80::1'"),
         ("vm1;reboot", "'vm1;reboot'"),
-        ("-oProxyCommand", "'-oProxyCommand'"),
         ("me@-vm1", "'me@-vm1'"),
         ("vm1$(id)", "'vm1$(id)'"),
         ("vm1`id`", "'vm1`id`'"),

@@ -161,6 +161,19 @@ def test_a_run_that_is_continued() -> None:
     assert "session 2" in drawn(state, 1020)[2]
 
 
+def test_who_came_and_went_and_what_it_cost() -> None:
+    both, one = ("vm1", "vm2"), ("vm1",)
+    state = state_of(
+        (0, started(hosts=both)), (10, progressed(30)), (34, Noticed(step=20, message="a damaged checkpoint")),
+        (40, started(step=20, hosts=one)), (50, progressed(40)), (55, started(step=40, hosts=both)),
+    )  # fmt: skip
+    assert [message.message for message in state.messages] == [
+        "a damaged checkpoint",
+        "started again, without vm2, after 30 s of standstill and 10 steps to take again",
+        "started again, with vm2, after 5.0 s of standstill",
+    ]
+
+
 def test_what_is_dead_has_no_time_left() -> None:
     told: list[tuple[float, Record]] = [(0, started()), (9, progressed(10)), (10, sampled(11))]
     assert "0:00:12 so far   0:09:57 left" in drawn(state_of(*told), 12)[2]
