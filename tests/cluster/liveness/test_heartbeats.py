@@ -6,7 +6,7 @@ import os
 import signal
 from pathlib import Path
 
-from tests.cluster.liveness.members import members
+from testbed.beating_processes import members
 
 ANSWERS = "; its host answers: the process is stopped, or gets neither memory nor processor"
 
