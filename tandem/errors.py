@@ -4,21 +4,17 @@
 class TandemError(Exception):
     """A fault the user can mend; the command line prints it in one line and exits with code 2."""
 
-    exit_code = 2
-
 
 class JoinError(TandemError):
     """A fault found while the processes of a run were joining; whoever raises it says it, because others cannot."""
 
 
 class SaidElsewhereError(TandemError):
-    """This process ends for a reason that another one tells; it only exits."""
+    """This process ends for a reason that another one tells; it only exits with code 2."""
 
 
 class LostPeerError(TandemError):
-    """Another process of the run has ended or cannot be reached: started again, the run goes on."""
-
-    exit_code = 75  # process_exit.LOST_PEER, which this module is too low to import
+    """Another process of the run, its host or the network to it is gone: exit code 75, for it is worth another try."""
 
 
 class LostPeerSaidElsewhereError(LostPeerError, SaidElsewhereError):

@@ -11,11 +11,10 @@ from typing import NoReturn
 
 SIGNALLED = 128
 """Added to a signal's number, this is a shell's exit code for a process ended by it."""
+LOST_PEER_CODE = os.EX_TEMPFAIL
+"""Exit code of a process that ended because another one is gone: started again, the same command may well succeed."""
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP)
 """Signals that ask a training to save and stop: Ctrl-C, launchers and preemption, Slurm, a closed terminal."""
-LOST_PEER = 75
-"""Exit code of a process that cannot go on without another one; that of sysexits.h for what may work when it is tried
-again."""
 
 
 def stop_code(number: int) -> int:

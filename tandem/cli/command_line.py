@@ -11,8 +11,8 @@ import typer
 import tandem
 from tandem.cli import corpus_commands, inspection_commands, model_commands, training_commands
 from tandem.cluster.join.launchers import ProcessRank, process_rank
-from tandem.errors import JoinError, SaidElsewhereError, TandemError
-from tandem.process_exit import end_process
+from tandem.errors import JoinError, LostPeerError, SaidElsewhereError, TandemError
+from tandem.process_exit import LOST_PEER_CODE, end_process
 
 # Commands whose processes join each other; the others find the same faults each by itself.
 JOINING = {"train", "doctor", "evaluate"}
@@ -36,11 +36,11 @@ def main() -> None:
         # A parser of its own would let every process print what is wrong with the command line.
         sys.exit(command_group()(standalone_mode=_rank().size == 1))
     except SaidElsewhereError as error:
-        sys.exit(error.exit_code)
+        sys.exit(LOST_PEER_CODE if isinstance(error, LostPeerError) else 2)
     except (TandemError, OSError, typer.TyperException) as error:
         if (words := _said_once(error)) is not None:
             print(f"tandem: {words}", file=sys.stderr)
-        sys.exit(error.exit_code if isinstance(error, TandemError) else 2)
+        sys.exit(LOST_PEER_CODE if isinstance(error, LostPeerError) else 2)
 
 
 def _said_once(error: Exception) -> str | None:

@@ -119,9 +119,9 @@ def _failures_recorded(trainer: Trainer) -> Iterator[None]:
     except RuntimeError as error:
         if not is_lost_peer(error):
             raise
-        lost = trainer.world.lost_peer_error()
+        lost, left = trainer.world.lost_peer_error(), trainer.going_on()
         trainer.end(f"failed: {lost}", device_answers=False)
-        raise type(lost)(f"{lost}; {trainer.going_on()}") from error
+        raise type(lost)(f"{lost}; {left}") from error
 
 
 def _claim_run(

@@ -10,7 +10,7 @@ from tandem.cluster.liveness.liveness import PeerListener, returned_words
 from tandem.cluster.liveness.silence import Silence
 from tandem.layout import RunPaths, stack_name
 from tandem.monitor.records import Record, Returned, Silent
-from tandem.process_exit import LOST_PEER, end_process
+from tandem.process_exit import LOST_PEER_CODE, end_process
 from tandem.training.trainer import Trainer
 
 
@@ -50,11 +50,12 @@ class TrainingPeers(PeerListener):
         self._trainer.notice(f"this process did not run for {seconds:.0f} s: it was stopped, or its machine was")
 
     def lost(self, words: str, speaks: bool) -> None:
+        left = self._trainer.going_on()
         with suppress(OSError, ValueError):
             self._trainer.end(f"failed: {words}", device_answers=False)
         if speaks:
-            print(f"tandem: {words}; {self._trainer.going_on()}", file=sys.stderr)
-        end_process(LOST_PEER)
+            print(f"tandem: {words}; {left}", file=sys.stderr)
+        end_process(LOST_PEER_CODE)
 
     def _say(self, record: Record, words: str) -> None:
         # The first process's views are on its terminal; other hosts have none.

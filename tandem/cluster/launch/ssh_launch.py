@@ -17,7 +17,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any, TextIO
 
-from tandem.cluster.join.launchers import HOSTS_VARIABLE, LAUNCH_VARIABLE
+from tandem.cluster.join.launchers import HOSTS_VARIABLE, LAUNCH_ID_VARIABLE
 from tandem.cluster.launch.remote_host import ALIVE, GRACE_SECONDS, SILENCE_SECONDS, STOP, HostFacts, HostJob
 from tandem.cluster.source_version import package_version
 from tandem.errors import TandemError
@@ -75,7 +75,7 @@ async def _launch(order: LaunchOrder) -> int:
         f"[{host.name}]:{host.processes}" if ":" in host.name else f"{host.name}:{host.processes}" for host in hosts
     )
     forwarded = {name: value for name, value in os.environ.items() if name.startswith(FORWARDED)}
-    identity = {HOSTS_VARIABLE: named, LAUNCH_VARIABLE: secrets.token_hex(8)}
+    identity = {HOSTS_VARIABLE: named, LAUNCH_ID_VARIABLE: secrets.token_hex(8)}
     first_ranks = [0, *accumulate(host.processes for host in hosts)]
     connections = []
     for host, first_rank in zip(hosts, first_ranks, strict=False):

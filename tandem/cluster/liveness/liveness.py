@@ -17,7 +17,7 @@ from typing import Any
 from tandem.cluster.liveness.heartbeats import HUB, Back, Event, Fell, Heartbeats, Roster, Slept
 from tandem.cluster.liveness.pulse import TIMING, Pulse
 from tandem.cluster.liveness.silence import Loss, Silence
-from tandem.process_exit import LOST_PEER, end_process
+from tandem.process_exit import LOST_PEER_CODE, end_process
 
 CONNECT_SECONDS = 10.0
 # The reason that others are given for the end of a process is a sentence, not a listing.
@@ -52,7 +52,7 @@ class PeerListener:
         """The run cannot go on, and the main thread does not come back: end this process."""
         if speaks:
             print(f"tandem: {words}; {START_AGAIN}", file=sys.stderr)
-        end_process(LOST_PEER)
+        end_process(LOST_PEER_CODE)
 
 
 def returned_words(rank: int, host: str, seconds: float) -> str:
