@@ -76,8 +76,8 @@ Start = Callable[[int, Sequence[str], dict[str, str]], subprocess.Popen[str]]
 
 
 def start_here(rank: int, command: Sequence[str], environment: dict[str, str]) -> subprocess.Popen[str]:
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    return subprocess.Popen(command, env={**os.environ, **environment}, cwd=REPOSITORY, text=True, **pipes)
+    whole, pipe = {**os.environ, **environment}, subprocess.PIPE
+    return subprocess.Popen(command, env=whole, cwd=REPOSITORY, text=True, stdin=pipe, stdout=pipe)
 
 
 @contextmanager
