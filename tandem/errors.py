@@ -1,12 +1,9 @@
 """The one exception family that users see: a sentence naming the thing at fault and the remedy."""
 
-import os
 
 
 class TandemError(Exception):
     """A fault the user can mend; the command line prints it in one line and exits with code 2."""
-
-    exit_code = 2
 
 
 class JoinError(TandemError):
@@ -14,13 +11,11 @@ class JoinError(TandemError):
 
 
 class SaidElsewhereError(TandemError):
-    """This process ends for a reason that another one tells; it only exits."""
+    """This process ends for a reason that another one tells; it only exits with code 2."""
 
 
 class LostPeerError(TandemError):
-    """Another process of the run has ended or cannot be reached: started again, the run goes on."""
-
-    exit_code = os.EX_TEMPFAIL
+    """Another process of the run, its host or the network to it is gone: exit code 75, for it is worth another try."""
 
 
 class LostPeerSaidElsewhereError(LostPeerError, SaidElsewhereError):

@@ -33,6 +33,7 @@ from typing import IO, Any
 
 # The same on every host, as on rented machines, because a run's settings are the same on all of them.
 CARD = "veth0"
+NOBODY = "02:00:00:00:00:99"
 SSH_PORT = 4444
 # A bucket small enough that a message of a megabyte feels the limit, large enough not to slow a link of 1 Gbit/s.
 BURST, LATENCY = "256kb", "50ms"
@@ -115,12 +116,39 @@ class Rig:
                 _do([*card, "delete", "dev", CARD, "root"])
         self._limited = rate is not None
 
+    def pull_cable(self, host: Host) -> None:
+        """Take a host off the network without a word to anybody, as when its power fails."""
+        _do(["ip", "-n", host.namespace, "link", "set", CARD, "down"])
+
+    def plug_in(self, host: Host) -> None:
+        """Bring a host back to the network."""
+        _do(["ip", "-n", host.namespace, "link", "set", CARD, "up"])
+
+    def swallow(self, host: Host) -> None:
+        """Lose all packets to and from a host while its card is up, as a firewall or a switch on the way may do."""
+        for one, other in self._neighbours(host):
+            # Addressed to a card that does not exist.
+            _do(["ip", "-n", one, "neigh", "replace", other, "lladdr", NOBODY, "nud", "permanent", "dev", CARD])
+
+    def let_through(self, host: Host) -> None:
+        """Lose no packets any more."""
+        for one, other in self._neighbours(host):
+            _do(["ip", "-n", one, "neigh", "delete", other, "dev", CARD])
+
+    def _neighbours(self, host: Host) -> Iterator[tuple[str, str]]:
+        """Namespace and address of all pairs of which a host is one."""
+        for other in self.hosts:
+            if other is not host:
+                yield host.namespace, other.address
+                yield other.namespace, host.address
+
     def run(
         self,
         host: Host,
         command: Sequence[str],
         env: Mapping[str, str] | None = None,
         *,
+        stdin: int | IO[Any] = subprocess.DEVNULL,
         stdout: int | IO[Any] | None = None,
         stderr: int | IO[Any] | None = None,
     ) -> subprocess.Popen[str]:
@@ -130,7 +158,7 @@ class Rig:
         process = subprocess.Popen(
             ["ip", "netns", "exec", host.namespace, *named, *command],
             env={**os.environ, **(env or {})},
-            stdin=subprocess.DEVNULL,
+            stdin=stdin,
             stdout=stdout,
             stderr=stderr,
             text=True,

@@ -13,8 +13,8 @@ import typer
 import tandem
 from tandem.cli import corpus_commands, inspection_commands, model_commands, training_commands
 from tandem.cluster.join.launchers import ProcessRank, process_rank
-from tandem.errors import JoinError, SaidElsewhereError, TandemError
-from tandem.process_exit import end_process, say, stop_code
+from tandem.errors import JoinError, LostPeerError, SaidElsewhereError, TandemError
+from tandem.process_exit import LOST_PEER_CODE, end_process, say, stop_code
 from tandem.process_signals import heard_signal, listen, say_stopped
 from tandem.storage import error_in_words
 
@@ -43,11 +43,11 @@ def main() -> None:
         # A parser of its own would let every process print what is wrong with the command line.
         sys.exit(command_group()(standalone_mode=_rank().size == 1))
     except SaidElsewhereError as error:
-        sys.exit(error.exit_code)
+        sys.exit(LOST_PEER_CODE if isinstance(error, LostPeerError) else 2)
     except (TandemError, OSError, typer.TyperException) as error:
         if (words := _said_once(error)) is not None:
             say(words)
-        sys.exit(error.exit_code if isinstance(error, TandemError) else 2)
+        sys.exit(LOST_PEER_CODE if isinstance(error, LostPeerError) else 2)
 
 
 def _said_once(error: Exception) -> str | None:

@@ -33,14 +33,18 @@ class Activity:
 
     @contextmanager
     def doing(self, phase: str) -> Iterator[None]:
-        """Be in a phase while the block lasts; afterwards the one before goes on, or what lies between steps."""
+        """Be in a phase while the block lasts; afterwards the one before goes on."""
         before = self._stay.phase
         self._stay = Stay(phase, time.perf_counter())
         try:
             yield
         finally:
             self.finished.add(phase)
-            self._stay = Stay(BETWEEN if before == STARTING else before, time.perf_counter())
+            self._stay = Stay(before, time.perf_counter())
+
+    def started(self) -> None:
+        """Note that the start is over: what has no name is from now on what lies between two phases."""
+        self._stay = Stay(BETWEEN, time.perf_counter())
 
     def progressed(self) -> None:
         """Note that a long phase goes on: it is counted from now."""

@@ -8,6 +8,7 @@ from contextlib import contextmanager, suppress
 from tandem.cluster.liveness.liveness import PeerListener, returned_words
 from tandem.cluster.liveness.silence import Silence
 from tandem.layout import RunPaths, stack_name
+from tandem.monitor.activity import ACTIVITY
 from tandem.monitor.records import Record, Returned, Silent
 from tandem.process_exit import LOST_PEER_CODE, end_process, say
 from tandem.training.trainer import Trainer
@@ -72,6 +73,7 @@ def watching_peers(trainer: Trainer, run: RunPaths) -> Iterator[None]:
         return
     if liveness.unwatched:
         trainer.notice(liveness.unwatched)
+    ACTIVITY.started()
     before, liveness.listener = liveness.listener, TrainingPeers(trainer, run)
     try:
         yield

@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 
 from tandem.corpus.prepared import PreparedCorpus
+from tandem.process_exit import LOST_PEER_CODE
 from tests.gpu.machines import Device, journal, started_ranks, training
 
 pytestmark = pytest.mark.slow
 
-SENTENCE = "tandem: lost the connection to another process; see what it said, then start again to go on\n"
+ENDED = "rank {rank} on {host} has ended (it was killed, or it has crashed)"
 
 
 @pytest.mark.parametrize(
@@ -34,7 +35,9 @@ def test_the_survivor_says_so(
         survivor = processes[1 - victim]
         _, said = survivor.communicate(timeout=120)
         # On a device that never answers, waiting would have been a HungDeviceError.
-        assert (survivor.returncode, said) == (2, SENTENCE)
+        lost = ENDED.format(rank=victim, host=hosts[victim])
+        sentence = f"tandem: {lost}; the run goes on when started again\n"
+        assert (survivor.returncode, said) == (LOST_PEER_CODE, sentence)
     last = journal(tmp_path, 1 - victim)[-1]
     assert last["kind"] == "ended"
-    assert last["reason"].startswith("failed: lost the connection to another process")
+    assert last["reason"] == f"failed: {lost}"

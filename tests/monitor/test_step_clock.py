@@ -195,3 +195,23 @@ def test_whatever_happens_the_parts_make_the_whole(events: list[tuple[str, int, 
         for lap in laps:
             assert set(lap) == {*STEP_PARTS, "other"}
             assert all(seconds >= -1e-6 for seconds in lap.values())
+
+
+def test_an_exchange_with_a_silent_peer_is_a_wait_for_it() -> None:
+    clock = StepClock(torch.device("cpu"))
+    # Hours, beside which the time that this takes is nothing.
+    present = time.perf_counter()
+    # The peer fell silent before the exchange began, and goes on in the middle of it.
+    clock.peer_silent(1, seconds=5000.0)
+    clock.peer_returned(1)
+    clock.exchanged(Exposure(present - 4000.0, None, present + 4000.0))
+    seconds = clock.lap()
+    assert seconds["waiting"] == pytest.approx(4000.0, abs=100.0)
+    assert seconds["communication"] == pytest.approx(4000.0, abs=100.0)
+    # In the next lap nobody is silent any more; one that lasts is remembered.
+    clock.exchanged(Exposure(present, None, present + 4000.0))
+    assert clock.lap()["communication"] == pytest.approx(4000.0, abs=100.0)
+    clock.peer_silent(2, seconds=0.0)
+    clock.lap()
+    clock.exchanged(Exposure(present + 5000.0, None, present + 6000.0))
+    assert clock.lap()["waiting"] == pytest.approx(1000.0)

@@ -12,8 +12,8 @@ from tandem.errors import TandemError
 
 # Set by `tandem launch` to its own -H, so that a missing rank's host can be named.
 HOSTS_VARIABLE = "TANDEM_HOSTS"
-# Set by `tandem launch` to a number of its own that no other launch has.
-LAUNCH_VARIABLE = "TANDEM_LAUNCH"
+# Set by `tandem launch` to a number of its own that no other launch has, the same on all hosts.
+LAUNCH_ID_VARIABLE = "TANDEM_LAUNCH_ID"
 # Ports for runs whose launcher names none; a job's number picks one, so that two jobs on a host rarely meet.
 FIRST_PORT, PORTS = 29500, 1000
 # Ports between two steps of a job: the neighbouring ports are those of the jobs submitted next.
@@ -117,7 +117,7 @@ class Torchrun(Launcher):
         )
 
     def job(self) -> str:
-        if launch := self.environment.get(LAUNCH_VARIABLE):
+        if launch := self.environment.get(LAUNCH_ID_VARIABLE):
             return f"tandem launch {launch}"
         run = self.environment.get("TORCHELASTIC_RUN_ID")
         attempt = self.environment.get("TORCHELASTIC_RESTART_COUNT")

@@ -9,8 +9,9 @@ from typing import Any
 
 # A message is a few hundred bytes; whoever sends a longer line is no process of the run.
 LONGEST_LINE = 1 << 16
-# Where Linux has these in `struct tcp_info`: eight bytes, then numbers of four.
-_FIRST_NUMBER, _UNACKNOWLEDGED, _LAST_ACKNOWLEDGED = 8, 4, 12
+# Where Linux has the milliseconds since the last acknowledgement in `struct tcp_info`: after eight single bytes and
+# twelve numbers of four.
+_LAST_ACKNOWLEDGED = 8 + 12 * 4
 _TCP_INFO_BYTES = 104
 
 
@@ -55,13 +56,15 @@ class LineConnection:
         return [message for line in lines if isinstance(message := _parsed(line), dict)]
 
     def seconds_unanswered(self) -> float | None:
-        """For how long the peer's host has acknowledged nothing of what is under way to it; None if nobody knows."""
+        """How long ago the peer's host last acknowledged anything; None if nobody knows.
+
+        Not whether something is under way: what this host cannot send at all is not.
+        """
         try:
             info = self.socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_BYTES)
         except (OSError, AttributeError):  # not Linux
             return None
-        numbers = struct.unpack_from("=13I", info, _FIRST_NUMBER)
-        return numbers[_LAST_ACKNOWLEDGED] / 1000 if numbers[_UNACKNOWLEDGED] else 0.0
+        return float(struct.unpack_from("=I", info, _LAST_ACKNOWLEDGED)[0]) / 1000
 
     def close(self) -> None:
         self.socket.close()

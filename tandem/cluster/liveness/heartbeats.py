@@ -248,6 +248,11 @@ class Heartbeats:
 
     def _act_on(self, event: Fell | Back | Loss) -> None:
         match event:
+            case Fell(silence) if self._roster.rank in silence.ranks and silence.cause != "hanging":
+                # Old news, held up by what it tells of.
+                return
+            case Back() if event.rank not in self._named:
+                return
             case Fell(silence):
                 now = time.perf_counter()
                 self._named.update(dict.fromkeys(silence.ranks, _Named(now, now - silence.seconds)))

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from tandem.monitor.activity import ACTIVITY, EXCHANGE, Stay
+from tandem.monitor.activity import ACTIVITY, BETWEEN, EXCHANGE, Stay
 
 
 @dataclass
@@ -31,7 +31,9 @@ class Timing:
     hanging: float = 10.0
     """A phase is not suspected of hanging before."""
     hanging_first: float = 120.0
-    """Nor, if none like it has ended before: a first step may compile, a first checkpoint waits for the disk."""
+    """Nor, if none like it has ended before: a first step may compile."""
+    hanging_checkpoint: float = 600.0
+    """Nor a checkpoint: its disk may be slow and far away, and whoever waits for it is at rest."""
     times_longest: float = 3.0
     """Nor before it has lasted so many times longer than the longest one like it."""
     last_words: float = 5.0
@@ -45,8 +47,8 @@ TIMING = Timing()
 RESTING_SHARE = 0.05
 # Looked at over so many beats.
 RESTING_BEATS = 5
-# Phases that are short even when they come for the first time: nothing is compiled or written there.
-SOON_OVER = {"data"}
+# Phases that are short even when they come for the first time: nothing is compiled there.
+SOON_OVER = {"data", BETWEEN}
 
 
 class Beat(NamedTuple):
@@ -87,9 +89,12 @@ class Pulse:
 
     def _limit(self, stay: Stay) -> float:
         timing = self._timing
-        if stay.phase not in ACTIVITY.finished and stay.phase not in SOON_OVER:
-            return timing.hanging_first
-        return max(timing.hanging, timing.times_longest * self._longest.get(stay.phase, 0.0))
+        floor = timing.hanging
+        if stay.phase == "checkpoint":
+            floor = timing.hanging_checkpoint
+        elif stay.phase not in ACTIVITY.finished and stay.phase not in SOON_OVER:
+            floor = timing.hanging_first
+        return max(floor, timing.times_longest * self._longest.get(stay.phase, 0.0))
 
     def _at_rest(self) -> bool:
         if len(self._used) <= RESTING_BEATS:

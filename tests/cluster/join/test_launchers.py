@@ -92,7 +92,7 @@ def test_process_rank(environment: Environment, expected: ProcessRank) -> None:
     [
         ({}, ""),
         (BY_HAND, ""),
-        ({**BY_HAND, "TANDEM_LAUNCH": "5f3a"}, "tandem launch 5f3a"),
+        ({**BY_HAND, "TANDEM_LAUNCH_ID": "5f3a"}, "tandem launch 5f3a"),
         ({**TORCHRUN, "TORCHELASTIC_RUN_ID": "x"}, "torchrun's run x, restart 2"),
         (OPEN_MPI, "mpirun's job 638386177"),
         ({**SLURM, "SLURM_STEP_ID": "0"}, "step 0 of Slurm job 1234"),

@@ -155,7 +155,7 @@ def test_an_interface_that_is_not_there_is_named_once() -> None:
 
 
 def belonging_to(launch: str, environment: Mapping[str, str]) -> dict[str, str]:
-    return {**environment, "TANDEM_LAUNCH": launch}
+    return {**environment, "TANDEM_LAUNCH_ID": launch}
 
 
 def test_a_process_of_another_run_is_refused_by_name_and_the_run_goes_on() -> None:

@@ -6,7 +6,7 @@ import os
 import signal
 from pathlib import Path
 
-from tests.cluster.liveness.members import members
+from testbed.beating_processes import members
 
 ANSWERS = "; its host answers: the process is stopped, or gets neither memory nor processor"
 
@@ -16,9 +16,9 @@ def test_a_stopped_process_is_named_by_all_and_its_return_too() -> None:
         second.signal(signal.SIGSTOP)
         for member, speaks in ((first, True), (third, True)):
             kind, *silence, words, does_speak = member.hears() or []
-            assert (kind, silence) == ("silent", [[1], "b", "stopped", "other work"])
+            assert (kind, silence) == ("silent", [[1], "b", "stopped", "start-up"])
             assert words.startswith("rank 1 on b: no heartbeat for ")
-            assert words.endswith(f" s, last in other work after step 7{ANSWERS}")
+            assert words.endswith(f" s, last in start-up after step 7{ANSWERS}")
             assert does_speak is speaks
         second.signal(signal.SIGCONT)
         assert first.hears() == ["returned", 1, "b", True]

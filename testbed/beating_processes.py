@@ -14,14 +14,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.places import REPOSITORY
+import psutil
 
+REPOSITORY = Path(__file__).parents[1]
 # Nothing takes so long, even on a machine that is busy with other things.
 DEADLINE = 120
 PATIENT = 1000.0
 
 
-class RunningMember:
+class BeatingProcess:
     """One of the processes: what it is told to do, and what it tells."""
 
     def __init__(self, rank: int, process: subprocess.Popen[str]) -> None:
@@ -47,6 +48,11 @@ class RunningMember:
     def signal(self, number: signal.Signals) -> None:
         os.kill(self._process.pid, number)
 
+    def processor_seconds(self) -> float:
+        """Time on a processor that it has used so far."""
+        used = psutil.Process(self._process.pid).cpu_times()
+        return float(used.user + used.system)
+
     def leave(self) -> None:
         """End in good order."""
         assert self._process.stdin is not None
@@ -70,8 +76,8 @@ Start = Callable[[int, Sequence[str], dict[str, str]], subprocess.Popen[str]]
 
 
 def start_here(rank: int, command: Sequence[str], environment: dict[str, str]) -> subprocess.Popen[str]:
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    return subprocess.Popen(command, env={**os.environ, **environment}, cwd=REPOSITORY, text=True, **pipes)
+    whole, pipe = {**os.environ, **environment}, subprocess.PIPE
+    return subprocess.Popen(command, env=whole, cwd=REPOSITORY, text=True, stdin=pipe, stdout=pipe)
 
 
 @contextmanager
@@ -81,16 +87,19 @@ def members(
     addresses: Sequence[str] = (),
     start: Start = start_here,
     stacks: Path | None = None,
-) -> Iterator[list[RunningMember]]:
+    impatient: bool = True,
+) -> Iterator[list[BeatingProcess]]:
     """One process for each host named, in the order of ranks; each knows the others by the first beats."""
     environment = {} if stacks is None else {"STACKS": str(stacks)}
-    running: list[RunningMember] = []
+    if impatient:
+        environment["IMPATIENT"] = "yes"
+    running: list[BeatingProcess] = []
     offer: list[str] = []
     try:
         for rank, _ in enumerate(hosts):
             address = addresses[rank] if addresses else "127.0.0.1"
-            command = [sys.executable, "-m", "tests.cluster.liveness.member", str(rank), ",".join(hosts), address]
-            running.append(RunningMember(rank, start(rank, [*command, str(patience), *offer], environment)))
+            command = [sys.executable, "-m", "testbed.beating_process", str(rank), ",".join(hosts), address]
+            running.append(BeatingProcess(rank, start(rank, [*command, str(patience), *offer], environment)))
             if not rank:
                 (offered,) = running[0].hears() or [None]
                 offer = [json.dumps(offered)]

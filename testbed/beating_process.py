@@ -1,8 +1,9 @@
 """A process with a heartbeat and nothing else, which does what it is told on standard input.
 
-    python -m tests.cluster.liveness.member RANK HOST,HOST,... ADDRESS PATIENCE [OFFER]
+    python -m testbed.beating_process RANK HOST,HOST,... ADDRESS PATIENCE [OFFER]
 
-Prints what its listener hears, a JSON array a line. The first line of rank 0 is the offer that the others need.
+Prints what its listener hears, a JSON array a line. The first line of rank 0 is the offer that the others need. With
+$IMPATIENT it takes seconds for what otherwise takes tens of them.
 """
 
 from __future__ import annotations
@@ -74,7 +75,8 @@ def obey(liveness: Liveness) -> None:
 
 def main() -> None:
     rank, names, address, patience, *offer = sys.argv[1:]
-    TIMING.beat, TIMING.silent, TIMING.hanging, TIMING.last_words = 0.2, 3.0, 3.0, 2.0
+    if "IMPATIENT" in os.environ:
+        TIMING.beat, TIMING.silent, TIMING.hanging, TIMING.last_words = 0.2, 3.0, 3.0, 2.0
     hosts: dict[str, list[int]] = {}
     for number, name in enumerate(names.split(",")):
         hosts.setdefault(name, []).append(number)
