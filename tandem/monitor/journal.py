@@ -24,12 +24,15 @@ class Journal(View):
         torn = _is_torn(path)
         # A file name that is not UTF-8 arrives as lone surrogates; with a backslash they are JSON, too.
         self._file = path.open("a", encoding="utf-8", errors="backslashreplace")
+        self._newest = datetime.min.replace(tzinfo=UTC)
         if torn:
             # A killed process may have left half a line: end it, so that the next record starts its own.
             self._file.write("\n")
 
     def show(self, record: Record) -> None:
-        line = {"time": datetime.now(UTC).isoformat(timespec="milliseconds"), **record.as_dict()}
+        # A clock that is set back stands still here until it has caught up: no record comes before an earlier one.
+        self._newest = max(self._newest, datetime.now(UTC))
+        line = {"time": self._newest.isoformat(timespec="milliseconds"), **record.as_dict()}
         self._file.write(json.dumps(line, ensure_ascii=False) + "\n")
         self._file.flush()
 
