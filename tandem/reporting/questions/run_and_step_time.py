@@ -28,7 +28,11 @@ def wall_seconds(run: RunRecord) -> float | None:
     """Time from the first session's start to the last session's end, by clocks that may have been set in between."""
     if not run.sessions or run.sessions[0].started is None or run.sessions[-1].ended is None:
         return None
-    lasted = (max(each.ended - each.started, 0.0) for each in run.sessions if None not in (each.started, each.ended))
+    lasted = [
+        max(each.ended - each.started, 0.0)
+        for each in run.sessions
+        if each.started is not None and each.ended is not None
+    ]
     whole = run.sessions[-1].ended - run.sessions[0].started
     # A clock that was set back between two sessions makes the whole shorter than its parts.
     return max(whole, sum(lasted))
