@@ -29,6 +29,7 @@ class Journal(View):
         self._path = directory / journal_name(rank)
         self._place = f"rank {rank} on {host_name()}: {self._path}"
         self._file: FileIO | None = None
+        self._newest = datetime.min.replace(tzinfo=UTC)
         self._torn = False
         """Whether the file may end in the middle of a line."""
         self._lost, self._why = 0, ""
@@ -71,7 +72,9 @@ class Journal(View):
 
     def _append(self, record: Record) -> None:
         file = self._file or self._open()
-        line = {"time": datetime.now(UTC).isoformat(timespec="milliseconds"), **record.as_dict()}
+        # A clock that is set back stands still here until it has caught up: no record comes before an earlier one.
+        self._newest = max(self._newest, datetime.now(UTC))
+        line = {"time": self._newest.isoformat(timespec="milliseconds"), **record.as_dict()}
         # A file name that is not UTF-8 arrives as lone surrogates; with a backslash they are JSON, too.
         text = (json.dumps(line, ensure_ascii=False) + "\n").encode(errors="backslashreplace")
         # A killed process, or a full disk, may have left half a line: end it, so that this record starts its own.

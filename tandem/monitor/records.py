@@ -166,7 +166,10 @@ class HostUse:
 
 @dataclass(frozen=True, kw_only=True)
 class Sampled(Record):
-    """One resource sample of a host, taken every second while some step was under way, by the host's first process."""
+    """One resource sample of a host, taken every second or every few while some step was under way.
+
+    By the host's first process.
+    """
 
     kind: Literal["sampled"] = "sampled"
     use: HostUse

@@ -1,4 +1,4 @@
-"""Resource samples of this host, one a second: processor, memory, disk, network interface and GPUs."""
+"""Resource samples of this host, every second or every few: processor, memory, disk, network interface and GPUs."""
 
 from __future__ import annotations
 
@@ -16,6 +16,9 @@ from tandem.monitor.network_interfaces import TrafficMeter, host_name, link_spee
 from tandem.monitor.records import HostUse
 
 EVERY_SECONDS = 1.0
+# After the first hour, when whatever is wrong from the start has shown: a month of samples then takes hundreds of
+# megabytes of journal a host instead of gigabytes.
+FIRST_SECONDS, LATER_EVERY_SECONDS = 3600.0, 5.0
 MEGA = 1e6
 
 
@@ -85,6 +88,7 @@ class HostMeter:
 class Sampler:
     """Takes a resource sample of the host every second, in a thread of its own, and hands it to `report`.
 
+    After the first hour it is one every five seconds, whose rates are means over all of them.
     The thread sleeps but for a few milliseconds of each second, so that the steps take as long with it as without.
     `cards` are the UUIDs of all GPUs that the run uses on this host: the process that samples may see only its own.
     """
@@ -115,10 +119,11 @@ class Sampler:
         return samples or [newest]
 
     def _sample_every_second(self) -> None:
-        due = time.monotonic()
+        began = due = time.monotonic()
         while True:
             # Counted from when the last sample was due, not from when it was done: otherwise the seconds drift.
-            due = max(due + EVERY_SECONDS, time.monotonic())
+            every = EVERY_SECONDS if due - began < FIRST_SECONDS else LATER_EVERY_SECONDS
+            due = max(due + every, time.monotonic())
             if self._stopping.wait(due - time.monotonic()):
                 return
             # A counter that fails for once, or a card that is gone, must end neither the samples nor the training.

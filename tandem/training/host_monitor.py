@@ -15,6 +15,8 @@ from tandem.monitor.sampler import Sampler
 
 # Every host writes down the summaries of all: often enough for `tandem watch`, seldom enough for a hundred hosts.
 EVERY_SECONDS = 10.0
+# After the first hour: each survey is as long as there are hosts.
+FIRST_SECONDS, LATER_EVERY_SECONDS = 3600.0, 60.0
 
 
 class HostMonitor:
@@ -22,7 +24,7 @@ class HostMonitor:
 
     def __init__(self, world: World, recorder: Recorder, step: Callable[[], int]) -> None:
         self._world, self._recorder = world, recorder
-        self._next_survey = time.monotonic()
+        self._began = self._next_survey = time.monotonic()
         interface = None if world.interface is None else world.interface.name
 
         def record(use: HostUse) -> None:
@@ -50,7 +52,8 @@ class HostMonitor:
 
     def survey(self, step: int, seconds: dict[str, float]) -> None:
         """Record every host's summary of the time since the last survey; all processes take part."""
-        self._next_survey = time.monotonic() + EVERY_SECONDS
+        now = time.monotonic()
+        self._next_survey = now + (EVERY_SECONDS if now - self._began < FIRST_SECONDS else LATER_EVERY_SECONDS)
         summary = None if self._sampler is None else asdict(summarise(self._sampler.drain(), seconds))
         hosts = [HostSummary(**other) for other in filter(None, self._world.gather(summary))]
         # One journal on each host is enough to know of all of them there.

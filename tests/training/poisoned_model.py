@@ -46,5 +46,5 @@ class Poisoned(Transformer):
             return hidden_BTD
         if os.environ["FAULT"] == "nan":
             return hidden_BTD * torch.nan
-        spiked: Tensor = _Spike.apply(hidden_BTD)  # type: ignore[no-untyped-call]
+        spiked: Tensor = _Spike.apply(hidden_BTD)
         return spiked

@@ -85,6 +85,7 @@ def test_a_climb_is_dated_back_to_its_foot() -> None:
     climb = [2.5 + step / 20 for step in range(100)]
     found = first_explosion(noisy([2.5] * 1000 + climb, 0.05))
     assert found is not None
+    assert found[1] is not None
     # It is suspicious half a nat above the level, and an explosion when a window's median is a whole one above.
     assert 1000 + 20 <= found[0] <= 1000 + 40
     assert 1000 <= found[1] - LEAD_STEPS <= 1010

@@ -41,8 +41,8 @@ MOST_EVALUATIONS, MOST_MESSAGES = 8, 6
 NARROW = 60
 # A link that is this busy, counting the headers of packets, can do hardly more.
 BUSY_LINK = 0.8
-# A sample this old is as good as the present.
-PRESENT_SECONDS = 5.0
+# A sample this old is as good as the present: the next one may be five seconds away.
+PRESENT_SECONDS = 10.0
 BITS = 8
 
 PARTS = {

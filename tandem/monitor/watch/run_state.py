@@ -30,7 +30,7 @@ RECENT_LOSSES = 200
 RECENT_MESSAGES = 20
 # All processes of a session begin together: one that begins later than this belongs to the next session.
 TOGETHER_SECONDS = 60.0
-# A host is sampled every second: this many missed are no hiccup.
+# A host is sampled every second, later every five: so long without a sample is no hiccup.
 SILENT_SECONDS = 15.0
 # Where nothing is sampled, the next log line is awaited for this many times what the last stretch took...
 SILENT_STRETCHES = 3.0

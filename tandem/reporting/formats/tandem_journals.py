@@ -22,6 +22,7 @@ from tandem.monitor.records import (
     Started,
     Surveyed,
 )
+from tandem.monitor.sampler import LATER_EVERY_SECONDS
 from tandem.reporting.run_record import TrainingSession
 
 Rows: TypeAlias = "array[float]"
@@ -63,7 +64,7 @@ class RankHistory:
     progress: list[Progressed] = field(default_factory=list)
     evaluations: list[Evaluated] = field(default_factory=list)
     samples: dict[str, HostRows] = field(default_factory=dict)
-    """The samples of the host whose journal it is: a row a second."""
+    """The samples of the host whose journal it is: a row a second, also where a sample stands for several."""
     summaries: dict[str, HostRows] = field(default_factory=dict)
     """The summaries of all hosts: a row a survey."""
     plan: Planned | None = None
@@ -160,8 +161,11 @@ class RankHistory:
         if (host := self.samples.get(use.host)) is None:
             link = use.link_mbit_per_second
             host = self.samples[use.host] = HostRows(use.interface, None if link is None else float(link))
+        # Every second weighs the same, however often the host was sampled; one that hung was not watched meanwhile.
+        rows = round(min(max(use.seconds, 1.0), LATER_EVERY_SECONDS))
         host.rows.fromlist(
-            [
+            rows
+            * [
                 step,
                 use.cpu,
                 use.memory_used_bytes / use.memory_total_bytes,
@@ -174,7 +178,7 @@ class RankHistory:
         )
         for gpu in use.gpus:
             if gpu.index is not None:
-                host.gpu_rows.setdefault(gpu.index, array("d")).fromlist([step, *_known(*gpu_shares(gpu))])
+                host.gpu_rows.setdefault(gpu.index, array("d")).fromlist(rows * [step, *_known(*gpu_shares(gpu))])
 
     def _add_survey(self, record: Surveyed) -> None:
         for use in record.hosts:

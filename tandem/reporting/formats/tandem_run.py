@@ -57,7 +57,7 @@ from tandem.schedules.schedule import schedule_of
 from tandem.training.run_directory import Run
 
 T = TypeVar("T")
-# A training gives a sign of life every second; one that has been silent for so long is not alive any more.
+# A training gives a sign of life every few seconds; one that has been silent for so long is not alive any more.
 SILENCE_SECONDS = 30.0
 WHAT_FILES_ARE: dict[str, tuple[str, Holding]] = {
     MODEL_FILE: ("the weights: all that is needed to translate", "weights"),

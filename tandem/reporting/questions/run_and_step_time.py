@@ -25,10 +25,17 @@ ENOUGH_STRETCHES = 8
 
 
 def wall_seconds(run: RunRecord) -> float | None:
-    """Time from the first session's start to the last session's end."""
+    """Time from the first session's start to the last session's end, by clocks that may have been set in between."""
     if not run.sessions or run.sessions[0].started is None or run.sessions[-1].ended is None:
         return None
-    return run.sessions[-1].ended - run.sessions[0].started
+    lasted = [
+        max(each.ended - each.started, 0.0)
+        for each in run.sessions
+        if each.started is not None and each.ended is not None
+    ]
+    whole = run.sessions[-1].ended - run.sessions[0].started
+    # A clock that was set back between two sessions makes the whole shorter than its parts.
+    return max(whole, sum(lasted))
 
 
 def working_seconds(run: RunRecord) -> float | None:
@@ -39,7 +46,7 @@ def working_seconds(run: RunRecord) -> float | None:
 
 def _standstills(run: RunRecord) -> list[float]:
     return [
-        later.started - earlier.ended
+        max(later.started - earlier.ended, 0.0)
         for earlier, later in pairwise(run.sessions)
         if later.started is not None and earlier.ended is not None
     ]

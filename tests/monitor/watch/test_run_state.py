@@ -27,6 +27,7 @@ from tandem.monitor.records import (
     Progressed,
     Record,
     Returned,
+    RolledBack,
     Sampled,
     Saved,
     Silent,
@@ -276,6 +277,19 @@ def test_what_another_version_wrote_is_passed_over(strange: dict[str, Any]) -> N
     for second, record in ((0, started()), (9, progressed(10))):
         state.add_line(0, line(record, second))
     assert headline(state, 10) == "training"
+
+
+def test_a_run_that_went_back_forgets_the_steps_it_takes_again() -> None:
+    back = RolledBack(step=20, to_step=10, reason="step 20: it blew up", skipped_from=12, skipped_steps=100)
+    told = [(0, started()), (9, progressed(10)), (18, progressed(20)), (19, back)]
+    state = state_of(*told)
+    assert headline(state, 20) == "training again from step 10, after it blew up"
+    assert [step for step, _ in state.losses] == [10]
+    assert state.session is not None
+    assert state.session.step == 10
+    said = "step 20: it blew up; went back to step 10 and skipped the data of 100 steps from step 12 on"
+    assert [message.message for message in state.messages] == [said]
+    assert headline(state_of(*told, (28, progressed(20))), 29) == "training"
 
 
 def test_hosts_are_known_between_surveys_and_without_any() -> None:

@@ -17,7 +17,7 @@ import pytest
 from tandem.config import Config
 from tandem.corpus.prepared import PreparedCorpus
 from tandem.monitor.network_interfaces import host_name
-from tandem.monitor.records import Sampled
+from tandem.monitor.records import RolledBack, Sampled
 from tandem.reporting.formats.tandem_run import read_tandem_run
 from tandem.training.loop import train
 from tests.conftest import TINY
@@ -98,6 +98,29 @@ def test_a_killed_run_that_was_resumed(tmp_path: Path) -> None:
     assert record.events == ((100.0, "resumed"),)
 
 
+BACK = RolledBack(step=150, to_step=100, reason="step 150: it blew up", skipped_from=120, skipped_steps=130)
+
+
+def test_a_run_that_went_back_is_judged_by_the_steps_it_kept(tmp_path: Path) -> None:
+    run = settings(tmp_path / "run")
+    _, *again = session(100, 200)
+    write_journal(run, [*session(0, 150), BACK, *again, ended(200)])
+    record = read_tandem_run(run)
+    assert (record.state, record.last_step, record.repeated_steps, len(record.sessions)) == ("finished", 200, 50, 1)
+    assert record.train_loss.at.tolist() == list(range(10, 201, 10))
+    said = "step 150: it blew up; it went back to step 100 and skipped the data of 130 steps from step 120 on"
+    assert record.roll_backs == (said,)
+    assert record.events == ((150.0, said.replace("; it went", "; went")),)
+
+
+def test_going_back_is_forgotten_with_the_steps_that_a_kill_has_lost(tmp_path: Path) -> None:
+    run = settings(tmp_path / "run")
+    _, *again = session(100, 120)
+    write_journal(run, [*session(0, 150), BACK, *again])
+    write_journal(run, [*session(100, 150), BACK, *again], start=START + timedelta(hours=1))
+    assert len(read_tandem_run(run).roll_backs) == 1
+
+
 @pytest.mark.parametrize(
     ("reason", "state", "failure", "not_finite"),
     [
@@ -108,6 +131,12 @@ def test_a_killed_run_that_was_resumed(tmp_path: Path) -> None:
             "failed: step 9: the gradient is not finite (nan)",
             "crashed",
             "step 9: the gradient is not finite (nan)",
+            True,
+        ),
+        (
+            "failed: step 99: the loss has exploded, from 2.00 to 7.00 nats per token since step 80; stop",
+            "crashed",
+            "step 99: the loss has exploded",
             True,
         ),
         (None, "crashed", "it was killed or lost its machine", False),
