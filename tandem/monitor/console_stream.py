@@ -11,7 +11,7 @@ import os
 import threading
 import time
 from collections import deque
-from typing import TextIO
+from typing import TextIO, cast
 
 from rich.console import Console
 
@@ -115,6 +115,6 @@ def never_blocking(console: Console) -> ConsoleStream | None:
         console.file.fileno()
     except (OSError, ValueError, AttributeError):
         return None
-    stream = ConsoleStream(console.file)  # type: ignore[arg-type]
-    console.file = stream
+    stream = ConsoleStream(cast(TextIO, console.file))
+    console.file = cast(TextIO, stream)
     return stream

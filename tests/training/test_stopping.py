@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -114,7 +115,7 @@ def test_a_terminal_that_nobody_reads_holds_up_neither_steps_nor_the_end(
 ) -> None:
     ours, theirs = pty.openpty()
     os.set_blocking(theirs, False)
-    with pytest.raises(BlockingIOError):
+    with suppress(BlockingIOError):
         while True:
             os.write(theirs, b"x" * 1024)
     os.set_blocking(theirs, True)
