@@ -98,7 +98,7 @@ class EmergencySaver:
         save(own / name, state)
         # The run may have been started again in the meantime.
         if self._sees_run():
-            with suppress(FileExistsError):
+            with suppress(OSError):
                 (own / name).rename(self._paths.checkpoints / name)
         shutil.rmtree(own, ignore_errors=True)
 
