@@ -173,14 +173,26 @@ def listen() -> SignalListener:
     return _listener
 
 
+def _before_fork() -> None:
+    # Until the new process has let go of the descriptor, its signals would be taken for this one's.
+    if _listener is not None:
+        signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
+
+
 def _after_fork() -> None:
+    if _listener is not None:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
+
+
+def _after_fork_in_child() -> None:
     global _listener
     if _listener is not None:
         _listener.forget()
         _listener = None
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
 
 
-os.register_at_fork(after_in_child=_after_fork)
+os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork_in_child)
 
 
 @contextmanager

@@ -95,13 +95,14 @@ def demo(
 ) -> None:
     """Watch a small Transformer learn to translate a toy grammar, in about a minute."""
     from tandem.demo.run_demo import run_demo
+    from tandem.training.stopping import ASKED_TO_STOP
 
     # As it was called, which may be a path into a virtual environment, so that the line it shows can be copied.
     program = sys.argv[0] if Path(sys.argv[0]).name == "tandem" else "python -m tandem"
     answer = run_demo(directory, open_console(stderr=as_json), program)
     if as_json:
         print_json(answer)
-    if "translations" not in answer:
+    if answer["reason"] == ASKED_TO_STOP:
         raise typer.Exit(stop_code(heard_signal()))
 
 

@@ -11,7 +11,7 @@ import os
 import threading
 import time
 from collections import deque
-from typing import TextIO
+from typing import TextIO, cast
 
 from rich.console import Console
 
@@ -26,7 +26,8 @@ class ConsoleStream(io.TextIOBase):
 
     def __init__(self, file: TextIO) -> None:
         file.flush()
-        self._file, self._descriptor = file, file.fileno()
+        # A descriptor of its own: the thread may still be writing when the file has long been closed.
+        self._file, self._descriptor = file, os.dup(file.fileno())
         self._waiting: deque[bytes] = deque()
         self._bytes = 0
         """Bytes that wait or are being written."""
@@ -42,7 +43,7 @@ class ConsoleStream(io.TextIOBase):
         return self._file.encoding
 
     def fileno(self) -> int:
-        return self._descriptor
+        return self._file.fileno()
 
     def isatty(self) -> bool:
         return self._file.isatty()
@@ -88,6 +89,7 @@ class ConsoleStream(io.TextIOBase):
             with self._changed:
                 while not self._waiting:
                     if self._over:
+                        os.close(self._descriptor)
                         return
                     self._changed.wait()
                 data = self._waiting.popleft()
@@ -115,6 +117,6 @@ def never_blocking(console: Console) -> ConsoleStream | None:
         console.file.fileno()
     except (OSError, ValueError, AttributeError):
         return None
-    stream = ConsoleStream(console.file)  # type: ignore[arg-type]
-    console.file = stream
+    stream = ConsoleStream(cast(TextIO, console.file))
+    console.file = cast(TextIO, stream)
     return stream

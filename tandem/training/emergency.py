@@ -8,8 +8,9 @@ with the same bits as one left alone, like from any other checkpoint.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from torch import Tensor
 from tandem.cluster.world import World
 from tandem.errors import TandemError
 from tandem.layout import RunPaths, checkpoint_name
+from tandem.monitor.device_clock import is_past, now
 from tandem.storage import waiting_lock
 from tandem.training.checkpoints.checkpoint import HIDDEN, save
 from tandem.training.checkpoints.checkpoint_store import CheckpointStore
@@ -28,6 +30,9 @@ from tandem.training.train_state import TrainingProgress, TrainState
 
 # Longest wait for a step that is being finished at this moment.
 CHANGE_SECONDS = 5.0
+# Longest wait for a GPU to do what it was given, and between two looks.
+ANSWER_SECONDS = 5.0
+LOOK_SECONDS = 0.01
 
 
 class EmergencySaver:
@@ -60,11 +65,13 @@ class EmergencySaver:
     def save(self) -> None:
         """Save the last whole step, unless it is saved already or cannot be saved from here."""
         state = self._stepper.state
-        with state.whole.kept(CHANGE_SECONDS) as whole, _beside_queued_work(self._world.device, state):
-            if whole and self._stepper.sound():
-                # A full disk is no reason to hide why the process ends.
-                with suppress(TandemError, OSError):
-                    self._save(replace(state, progress=self._settled()))
+        # Neither a full disk nor a card that does not answer is a reason to hide why the process ends.
+        with (
+            suppress(TandemError, OSError, RuntimeError),
+            state.whole.kept(CHANGE_SECONDS) as whole,
+        ):
+            if whole and _answers(self._world.device) and self._stepper.sound():
+                self._save(replace(state, progress=self._settled()))
 
     def _save(self, state: TrainState) -> None:
         step, exchange = state.progress.step, self._stepper.exchange
@@ -91,7 +98,7 @@ class EmergencySaver:
         save(own / name, state)
         # The run may have been started again in the meantime.
         if self._sees_run():
-            with suppress(FileExistsError):
+            with suppress(OSError):
                 (own / name).rename(self._paths.checkpoints / name)
         shutil.rmtree(own, ignore_errors=True)
 
@@ -106,14 +113,11 @@ def _copied(files: Mapping[str, Mapping[str, Tensor]]) -> dict[str, dict[str, Te
     return {name: {key: tensor.clone() for key, tensor in tensors.items()} for name, tensors in files.items()}
 
 
-@contextmanager
-def _beside_queued_work(device: torch.device, state: TrainState) -> Iterator[None]:
-    """Read from a GPU after the last whole step, not after what is queued: that may wait for a process that is gone."""
-    settled = state.whole.settled
-    if device.type != "cuda" or not isinstance(settled, torch.Event):
-        yield
-        return
-    stream = torch.cuda.Stream(device)
-    settled.wait(stream)
-    with torch.cuda.stream(stream):
-        yield
+def _answers(device: torch.device) -> bool:
+    """Whether a device gets through what it was given: a GPU in a sum with a process that is gone never does."""
+    given, deadline = now(device), time.monotonic() + ANSWER_SECONDS
+    while not is_past(given):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(LOOK_SECONDS)
+    return True

@@ -84,7 +84,7 @@ class Stepper:
         with self.clock.measure("compute"):
             state.working.refresh()
         sums = self._gradients(batch)
-        with state.whole.changing(self.world.device):
+        with state.whole.changing():
             with self.clock.measure("optimizer"):
                 rate = learning_rate(self.config, batch.step)
                 norm = self._update(rate)

@@ -67,10 +67,17 @@ def end_at_once(trainer: Trainer, number: int) -> NoReturn:
     name, left = signal.Signals(number).name, trainer.checkpoint_left()
 
     def record() -> None:
+        progress = trainer.state.progress
+        ended = Ended(
+            step=progress.step,
+            reason=ASKED_TO_STOP,
+            best_bleu=progress.best_bleu,
+            best_step=progress.best_step,
+            seconds={},
+            signal=name,
+        )
         with suppress(Exception):
-            progress = trainer.state.progress
-            best = {"best_bleu": progress.best_bleu, "best_step": progress.best_step}
-            trainer.recorder.record(Ended(step=progress.step, reason=ASKED_TO_STOP, seconds={}, signal=name, **best))
+            trainer.recorder.record(ended)
             trainer.recorder.close()
 
     within(LAST_LINES_SECONDS, record)

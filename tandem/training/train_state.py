@@ -18,7 +18,6 @@ from tandem.config import Config
 from tandem.layout import MODEL_FILE, OPTIMIZER_FILE
 from tandem.model.flat_weights import FlatWeights, WorkingCopy
 from tandem.model.translation_model import TranslationModel, build_model
-from tandem.monitor.device_clock import Instant, now
 from tandem.training.divergence import LossHistory
 from tandem.training.loss_scale import LossScale
 
@@ -54,16 +53,14 @@ class WholeStep:
 
     def __init__(self) -> None:
         self._lock, self._whole = threading.Lock(), True
-        self.settled: Instant | None = None
-        """When the device had made the last change."""
 
     @contextmanager
-    def changing(self, device: torch.device) -> Iterator[None]:
+    def changing(self) -> Iterator[None]:
         """Change the state; a change that fails half-way leaves it broken for good."""
         with self._lock:
             self._whole = False
             yield
-            self._whole, self.settled = True, now(device)
+            self._whole = True
 
     @contextmanager
     def kept(self, seconds: float) -> Iterator[bool]:

@@ -1,0 +1,148 @@
+"""Signals that ask a process to stop: real processes, whose main thread cleans up, or cannot come to it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tandem.process_exit import STOP_SIGNALS, stop_code
+from tests.places import REPOSITORY
+
+# A lock that is taken twice is waited for in C, with Python's own lock let go, and no signal ends that: like gloo.
+STUCK = """
+import ctypes
+def wait_for_ever():
+    lock, libc = ctypes.create_string_buffer(64), ctypes.CDLL(None)
+    print("ready", flush=True)
+    while True:
+        libc.pthread_mutex_lock(lock)
+"""
+LISTEN = "from tandem.process_signals import *\nlisten()\n"
+
+
+@contextmanager
+def started(code: str, *before: str) -> Iterator[subprocess.Popen[str]]:
+    """A process that has printed that it is ready; it does not outlive the block."""
+    command = [*before, sys.executable, "-c", code]
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=REPOSITORY, start_new_session=True
+    )
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@pytest.mark.parametrize("number", STOP_SIGNALS)
+def test_a_process_that_waits_in_c_is_ended_in_one_sentence(number: signal.Signals) -> None:
+    with started(f"{LISTEN}{STUCK}wait_for_ever()") as process:
+        process.send_signal(number)
+        out, err = process.communicate()
+    assert (process.returncode, out, err) == (stop_code(number), "", f"tandem: stopped by {number.name}\n")
+
+
+def test_a_process_that_can_clean_up_does() -> None:
+    code = (
+        "import signal, sys\n"
+        f"{LISTEN}"
+        "try:\n    print('ready', flush=True); signal.pause()\n"
+        "except KeyboardInterrupt:\n    print('cleaned up after', heard_signal().name); sys.exit(7)\n"
+    )
+    with started(code) as process:
+        process.send_signal(signal.SIGUSR1)
+        assert process.communicate() == ("cleaned up after SIGUSR1\n", "")
+    assert process.returncode == 7
+
+
+def test_handlers_of_a_server_are_left_alone() -> None:
+    code = (
+        "import signal\n"
+        f"{LISTEN}"
+        "signal.signal(signal.SIGHUP, lambda *_: print('models loaded anew', flush=True))\n"
+        f"{STUCK}print('ready', flush=True)\nsignal.pause()\nwait_for_ever()"
+    )
+    with started(code) as process:
+        assert process.stdout is not None
+        process.send_signal(signal.SIGHUP)
+        assert process.stdout.readline() == "models loaded anew\n"
+        assert process.stdout.readline() == "ready\n"
+        process.send_signal(signal.SIGTERM)
+        process.wait()
+    assert process.returncode == stop_code(signal.SIGTERM)
+
+
+def test_a_signal_to_a_forked_process_is_not_its_parents() -> None:
+    code = (
+        "import os, signal\n"
+        f"{LISTEN}"
+        "child = os.fork()\n"
+        "if not child:\n    signal.pause()\n"
+        "os.kill(child, signal.SIGTERM)\n"
+        "print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=REPOSITORY)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, f"{-signal.SIGTERM}\n", "")
+
+
+def test_nohup_keeps_a_process_from_hearing_of_a_closed_terminal() -> None:
+    with started(f"{LISTEN}{STUCK}wait_for_ever()", "nohup") as process:
+        process.send_signal(signal.SIGHUP)
+        process.send_signal(signal.SIGTERM)
+        process.wait()
+    assert process.returncode == stop_code(signal.SIGTERM)
+
+
+def test_process_1_of_a_container_hears_signals() -> None:
+    if os.geteuid() or shutil.which("unshare") is None:
+        pytest.skip("needs root and unshare")
+    with started(f"{LISTEN}{STUCK}wait_for_ever()", "unshare", "--pid", "--fork") as unshare:
+        children = Path(f"/proc/{unshare.pid}/task/{unshare.pid}/children").read_text().split()
+        os.kill(int(children[0]), signal.SIGTERM)
+        unshare.wait()
+    assert unshare.returncode == stop_code(signal.SIGTERM)
+
+
+def test_a_plan_answers_and_is_over_with_its_block() -> None:
+    code = (
+        "import os, signal, threading\n"
+        f"{LISTEN}"
+        "wished = threading.Event()\n"
+        "class Wish(SignalPlan):\n"
+        "    def answer(self, number, wait):\n"
+        "        print('wish:', number, flush=True); wished.set()\n"
+        "        wait(1000)\n"
+        "        print('never reached', flush=True)\n"
+        "with answering(Wish()):\n"
+        "    print('ready', flush=True)\n"
+        "    while not wished.wait(0.01): pass\n"
+        "print('over', flush=True)\n"
+    )
+    with started(code) as process:
+        process.send_signal(signal.SIGTERM)
+        assert process.communicate() == (f"wish: {signal.SIGTERM.value}\nover\n", "")
+    assert process.returncode == 0
+
+
+def test_a_command_is_stopped_while_it_still_imports(tmp_path: Path) -> None:
+    (tmp_path / "typer.py").write_text(f"{STUCK}wait_for_ever()")
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(REPOSITORY)])}
+    command = [sys.executable, "-m", "tandem", "corpora"]
+    with subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        process.send_signal(signal.SIGTERM)
+        assert process.communicate() == ("", "tandem: stopped by SIGTERM\n")
+    assert process.returncode == stop_code(signal.SIGTERM)

@@ -1,0 +1,238 @@
+"""A training that is asked to stop, or loses a process: what is saved, how it ends, and that it goes on bit for bit."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import signal
+import socket
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from tandem.cluster.join.launchers import kills_after_a_second, started_by_launcher
+from tandem.corpus.prepared import PreparedCorpus
+from tandem.errors import TandemError
+from tandem.layout import MODEL_FILE, OPTIMIZER_FILE, STATE_FILE, checkpoint_directories
+from tandem.process_exit import STOP_SIGNALS, stop_code
+from tandem.training.preemption_notice import preemption_command
+from tandem.training.stopping import MOST_VOTES, vote_for, voted_signal
+from testbed.journals import read_journal
+from tests.cluster.ranks import rank_environments
+from tests.training.processes import run_training, started_ranks, train_command
+
+FINAL = "checkpoints/step-00000012"
+# A log line a step to go by, and no checkpoint but those that stops and losses make.
+WATCHED = ("train.log_every=1", "checkpoint.every_steps=100")
+TOGETHER = ("one", "one")
+
+
+def until(process: subprocess.Popen[str], start: str) -> None:
+    """Read what a training prints until a line starts like this."""
+    assert process.stdout is not None
+    lines = []
+    for line in process.stdout:
+        lines.append(line)
+        if line.startswith(start):
+            return
+    raise AssertionError(f"no line starts with {start!r}: {lines} {process.communicate()}")
+
+
+def newest(run: Path) -> int:
+    return max(checkpoint_directories(run / "checkpoints"))
+
+
+def assert_same_end(left: Path, right: Path) -> None:
+    for name in (MODEL_FILE, OPTIMIZER_FILE):
+        assert (left / FINAL / name).read_bytes() == (right / FINAL / name).read_bytes(), name
+    numbers = [json.loads((run / FINAL / STATE_FILE).read_text())["numbers"] for run in (left, right)]
+    assert numbers[0] == numbers[1]
+
+
+# --- small parts
+
+
+@pytest.mark.parametrize("number", STOP_SIGNALS)
+@pytest.mark.parametrize("processes", [1, 2, MOST_VOTES - 1])
+def test_a_sum_of_votes_tells_the_signal(number: signal.Signals, processes: int) -> None:
+    assert voted_signal(sum(vote_for(number) for _ in range(processes)) + vote_for(None)) == number
+
+
+def test_any_of_several_signals_is_told() -> None:
+    assert voted_signal(0.0) is None
+    assert voted_signal(vote_for(signal.SIGTERM) + vote_for(signal.SIGHUP)) in (signal.SIGTERM, signal.SIGHUP)
+
+
+def test_a_notice_command_is_taken_apart_without_a_shell() -> None:
+    assert preemption_command("sh -c 'until test -e /x; do sleep 5; done'") == [
+        *("sh", "-c"),
+        "until test -e /x; do sleep 5; done",
+    ]
+    assert preemption_command(["sh", "a b"]) == ["sh", "a b"]
+    assert preemption_command(None) is None
+    for wrong in ("no-such-program --wait", "sh -c 'open", ""):
+        with pytest.raises(TandemError, match="on_preemption_notice"):
+            preemption_command(wrong)
+
+
+def test_launchers_are_no_persons() -> None:
+    ranks = {"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "1", "OMPI_COMM_WORLD_LOCAL_RANK": "0"}
+    assert (started_by_launcher(ranks), kills_after_a_second(ranks)) == (True, True)
+    slurm = {"SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "1", "SLURM_LOCALID": "0"}
+    assert (started_by_launcher(slurm), kills_after_a_second(slurm)) == (True, False)
+    assert not started_by_launcher({"SLURM_JOB_ID": "7"})
+
+
+# --- one process
+
+
+@pytest.mark.slow
+def test_stopped_by_every_signal_a_run_ends_with_the_same_bits(tiny_corpus: PreparedCorpus, tmp_path: Path) -> None:
+    undisturbed, run = tmp_path / "undisturbed", tmp_path / "run"
+    assert run_training(tiny_corpus, undisturbed).returncode == 0
+    for step, number in zip((2, 5, 8), (signal.SIGUSR1, signal.SIGHUP, signal.SIGINT), strict=True):
+        command = train_command(tiny_corpus, run, *WATCHED)
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+            until(process, f"step {step}/")
+            process.send_signal(number)
+            said = process.communicate()[0]
+        assert process.returncode == stop_code(number)
+        ended = list(read_journal(run / "journal/rank-0.jsonl"))[-1]
+        assert (ended["reason"], ended["signal"], ended["step"]) == ("stopped on request", number.name, newest(run))
+        # Saved before anything is said.
+        assert said.splitlines()[-1].startswith(f"stopped on request ({number.name})")
+    assert run_training(tiny_corpus, run).returncode == 0
+    assert_same_end(undisturbed, run)
+
+
+@pytest.mark.slow
+def test_a_terminal_that_nobody_reads_holds_up_neither_steps_nor_the_end(
+    tiny_corpus: PreparedCorpus, tmp_path: Path
+) -> None:
+    ours, theirs = pty.openpty()
+    os.set_blocking(theirs, False)
+    with suppress(BlockingIOError):
+        while True:
+            os.write(theirs, b"x" * 1024)
+    os.set_blocking(theirs, True)
+    endless = ("train.max_steps=1000000", *WATCHED)
+    command = train_command(tiny_corpus, tmp_path / "run", *endless)
+    waiting = "until grep -q '\"step\": 5,' " + str(tmp_path / "run/journal/rank-0.jsonl") + "; do sleep 0.1; done"
+    notice = "train.on_preemption_notice=" + json.dumps(["sh", "-c", waiting])
+    with subprocess.Popen([*command, notice], stdout=theirs, stderr=theirs) as process:
+        os.close(theirs)
+        # The notice comes when the journal tells of a fifth step, and counts as a SIGTERM.
+        assert process.wait() == stop_code(signal.SIGTERM)
+    os.close(ours)
+    assert newest(tmp_path / "run") >= 5
+
+
+# --- several processes
+
+
+@pytest.mark.slow
+def test_a_process_that_waits_for_others_to_come_is_stopped_at_once(
+    tiny_corpus: PreparedCorpus, tmp_path: Path
+) -> None:
+    environment = rank_environments(TOGETHER)[0]
+    command = train_command(tiny_corpus, tmp_path / "run")
+    with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as process:
+        while True:
+            try:
+                # Once the store takes connections the roll call has begun.
+                socket.create_connection(("127.0.0.1", int(environment["MASTER_PORT"])), timeout=1).close()
+                break
+            except OSError:
+                assert process.poll() is None, process.communicate()
+        process.send_signal(signal.SIGTERM)
+        assert process.communicate()[1] == "tandem: stopped by SIGTERM\n"
+    assert process.returncode == stop_code(signal.SIGTERM)
+
+
+@pytest.mark.slow
+def test_left_alone_again_and_again_a_run_ends_with_the_same_bits(tiny_corpus: PreparedCorpus, tmp_path: Path) -> None:
+    undisturbed, run = tmp_path / "undisturbed", tmp_path / "run"
+    with started_ranks([tiny_corpus] * 2, [undisturbed] * 2, TOGETHER) as processes:
+        assert [process.wait() for process in processes] == [0, 0]
+    # The first process dies: the second one saves the last whole step.
+    with started_ranks([tiny_corpus] * 2, [run] * 2, TOGETHER, *WATCHED) as (first, second):
+        until(first, "step 3/")
+        first.kill()
+        said = second.communicate()[1]
+        step = newest(run)
+        assert second.returncode == 2
+        assert said == (
+            "tandem: lost the connection to another process, see what it said; "
+            f"the state after step {step} is saved, and the same command goes on from there\n"
+        )
+    assert step >= 3
+    # The second one hangs when an evaluation is due, and the first is asked to stop: it cannot wait for ever.
+    with started_ranks([tiny_corpus] * 2, [run] * 2, TOGETHER, *WATCHED, "train.stop_seconds=4") as (first, second):
+        until(first, "step 6/")
+        second.send_signal(signal.SIGSTOP)
+        first.send_signal(signal.SIGUSR1)
+        assert "stopped by SIGUSR1 without the other processes; the state after step" in first.communicate()[1]
+        assert first.returncode == stop_code(signal.SIGUSR1)
+    assert newest(run) >= 6
+    # Asked again, it does not wait for the deadline.
+    patient = (*WATCHED, "train.stop_seconds=100000")
+    with started_ranks([tiny_corpus] * 2, [run] * 2, TOGETHER, *patient) as (first, second):
+        until(first, "step 9/")
+        second.send_signal(signal.SIGSTOP)
+        first.send_signal(signal.SIGTERM)
+        while first.poll() is None:
+            first.send_signal(signal.SIGTERM)
+            try:
+                first.wait(timeout=1)
+            except subprocess.TimeoutExpired:
+                continue
+        assert first.returncode == stop_code(signal.SIGTERM)
+    assert newest(run) >= 9
+    # One is asked to stop, both vote and end with the signal's code.
+    with started_ranks([tiny_corpus] * 2, [run] * 2, TOGETHER, *WATCHED) as (first, second):
+        until(first, f"step {newest(run) + 1}/")
+        second.send_signal(signal.SIGHUP)
+        codes = [process.wait() for process in (first, second)]
+        # A run of twelve steps may have come to its end.
+        assert codes in ([stop_code(signal.SIGHUP)] * 2, [0, 0])
+    with started_ranks([tiny_corpus] * 2, [run] * 2, TOGETHER) as processes:
+        assert [process.wait() for process in processes] == [0, 0]
+    assert_same_end(undisturbed, run)
+
+
+@pytest.mark.slow
+def test_mpirun_leaves_no_time_to_vote(tiny_corpus: PreparedCorpus, tmp_path: Path) -> None:
+    """The last whole step is saved at once; what looks like a terminal gets plain lines."""
+    ranks = {"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "1", "OMPI_COMM_WORLD_LOCAL_RANK": "0"}
+    ours, theirs = pty.openpty()
+    command = train_command(tiny_corpus, tmp_path / "run", *WATCHED, "train.max_steps=1000000")
+    with subprocess.Popen(command, env={**os.environ, **ranks}, stdout=theirs, stderr=theirs) as process:
+        os.close(theirs)
+        said = b""
+        while b"step 3/" not in said:
+            said += os.read(ours, 4096)
+        process.send_signal(signal.SIGTERM)
+        # A terminal whose other end is closed cannot be read any more.
+        try:
+            while True:
+                said += os.read(ours, 4096)
+        except OSError:
+            os.close(ours)
+    assert process.returncode == stop_code(signal.SIGTERM)
+    assert b"\x1b" not in said
+    assert len(checkpoint_directories(tmp_path / "run/checkpoints")) >= 1
+
+
+@pytest.mark.slow
+def test_a_reader_who_has_seen_enough_does_not_end_a_training(tiny_corpus: PreparedCorpus, tmp_path: Path) -> None:
+    command = train_command(tiny_corpus, tmp_path / "run")
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=sys.stderr, text=True) as process:
+        until(process, "step 2/")
+        assert process.stdout is not None
+        process.stdout.close()
+        assert process.wait() == 0
+    assert newest(tmp_path / "run") == 12
