@@ -32,12 +32,12 @@ class LineConnection:
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._unsent, self._unread = b"", b""
 
-    def send(self, message: dict[str, Any], *, spare: bool = False) -> None:
-        """Send a message as far as there is room for it; a spare one is left out while others wait."""
+    def send(self, line: bytes, *, spare: bool = False) -> None:
+        """Send an encoded message as far as there is room for it; a spare one is left out while others wait."""
         if spare and self._unsent:
             self._flush()
         if not (spare and self._unsent):
-            self._unsent += json.dumps(message).encode() + b"\n"
+            self._unsent += line
             self._flush()
 
     def receive(self) -> list[dict[str, Any]]:
@@ -76,6 +76,11 @@ class LineConnection:
         except OSError:
             # Full, or closed: then reading says so.
             pass
+
+
+def encoded(message: dict[str, Any]) -> bytes:
+    """A message as it is sent; once for all who get it."""
+    return json.dumps(message).encode() + b"\n"
 
 
 def _parsed(line: bytes) -> Any:

@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from queue import SimpleQueue
 from typing import Any, NamedTuple, TypeAlias
 
-from tandem.cluster.liveness.connection import ClosedConnectionError, LineConnection
+from tandem.cluster.liveness.connection import ClosedConnectionError, LineConnection, encoded
 from tandem.cluster.liveness.pulse import Beat, Pulse, Timing
 from tandem.cluster.liveness.silence import Cause, Loss, Silence
 from tandem.monitor.activity import EXCHANGE
@@ -30,6 +30,8 @@ from tandem.process_exit import LOST_PEER_CODE
 HUB = 0
 # Connections that have not said yet who they are: more than these are strangers'.
 MOST_UNKNOWN = 64
+# Longest time that a message waits for others, so that they are read together; the end of a process is no more urgent.
+PAUSE_SECONDS = 0.25
 
 
 class Fell(NamedTuple):
@@ -114,7 +116,8 @@ class Heartbeats:
         self._selector = selectors.DefaultSelector()
         self._wake, self._woken = socket.socketpair()
         self._selector.register(self._woken, selectors.EVENT_READ)
-        self._goodbye: str | None = None
+        self._goodbye = ""
+        self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="heartbeats", daemon=True)
 
     def listen(self, listener: socket.socket, key: str) -> None:
@@ -126,7 +129,7 @@ class Heartbeats:
     def join(self, connected: socket.socket, key: str) -> None:
         """Be connected to the hub."""
         peer = Peer(HUB, LineConnection(connected), time.perf_counter())
-        peer.connection.send({"hello": self._roster.rank, "key": key})
+        peer.connection.send(encoded({"hello": self._roster.rank, "key": key}))
         self._peers[HUB] = peer
         self._selector.register(connected, selectors.EVENT_READ, peer)
 
@@ -136,16 +139,19 @@ class Heartbeats:
     def close(self, reason: str) -> None:
         """Say goodbye, with the reason if this process has failed, and end the thread."""
         self._goodbye = reason
+        self._closing.set()
         self._wake.send(b".")
         self._thread.join()
 
     def _run(self) -> None:
         due = before = time.perf_counter()
-        while self._goodbye is None:
+        while not self._closing.is_set():
             for key, _ in self._selector.select(max(due - time.perf_counter(), 0.0)):
                 self._read(key)
             now = time.perf_counter()
             if now < due:
+                # What comes within a moment is read at once: every time that it wakes costs more than a message does.
+                self._closing.wait(min(PAUSE_SECONDS, due - now))
                 continue
             if now - before > self._timing.silent / 2:
                 self._wake_up(now, now - before)
@@ -167,8 +173,9 @@ class Heartbeats:
 
     def _tick(self, now: float) -> None:
         self._mine = self._pulse.beat(now)
+        line = encoded({"beat": self._mine})
         for peer in self._peers.values():
-            peer.connection.send({"beat": self._mine}, spare=True)
+            peer.connection.send(line, spare=True)
         if self._lost_at is not None:
             if now - self._lost_at > self._timing.last_resort:
                 # Whoever should end this process cannot: its disk or its terminal hangs.
@@ -266,8 +273,9 @@ class Heartbeats:
         self._events.put(event)
 
     def _tell(self, message: dict[str, Any]) -> None:
+        line = encoded(message)
         for peer in self._peers.values():
-            peer.connection.send(message)
+            peer.connection.send(line)
 
     def _read(self, key: selectors.SelectorKey) -> None:
         if key.fileobj is self._listener:
