@@ -280,7 +280,7 @@ class Trainer:
         plan = plan_roll_back(diverged, self.state.losses, self.state.progress.skipped, self.config.divergence)
         with self.clock.measure("checkpoint"):
             self.saves.settle(goes_on=True)
-            with self.state.whole.changing(self.world.device):
+            with self.state.whole.changing():
                 self._restore_before(plan.first_step, diverged)
                 self.state.progress.skipped = self.batches.skipped = plan.skipped
         progress = self.state.progress
