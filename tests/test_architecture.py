@@ -15,7 +15,18 @@ PACKAGE = REPOSITORY / "tandem"
 # A room may import those before it; docs/architecture.md shows the same order. What stands together forms one room.
 ROOMS = (
     ("errors",),
-    ("layout", "storage", "units", "thresholds", "vocabulary", "registry", "cards", "process_exit", "validation"),
+    (
+        "layout",
+        "storage",
+        "units",
+        "thresholds",
+        "vocabulary",
+        "registry",
+        "cards",
+        "process_exit",
+        "validation",
+        "yaml_files",
+    ),
     ("untrusted_folder",),
     ("process_signals",),
     ("config",),

@@ -8,7 +8,7 @@ from typing import Annotated, NamedTuple
 
 from pydantic import BeforeValidator, TypeAdapter
 
-from tandem.config import read_yaml
+from tandem.yaml_files import read_yaml
 
 
 class Case(IntEnum):

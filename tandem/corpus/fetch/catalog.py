@@ -12,9 +12,10 @@ from typing import Annotated, Any
 
 from pydantic import Field, ValidationError, model_validator
 
-from tandem.config import Section, Tree, read_yaml
+from tandem.config import Section
 from tandem.errors import TandemError
 from tandem.validation import Fault, Location, dotted, faults_in, raise_faults
+from tandem.yaml_files import Tree, read_yaml
 
 CATALOG = Path(__file__).parent / "catalog.yaml"
 
