@@ -14,7 +14,7 @@ from tandem.cluster.launch.host_connection import HostConnection, start_agent
 from tandem.cluster.launch.launch_order import LaunchOrder
 from tandem.cluster.launch.remote_host import ALIVE, END, GRACE_SECONDS, SILENCE_SECONDS, STOP, HostJob
 from tandem.cluster.launch.restart_policy import AttemptEnding, EndingKind, HostEnding
-from tandem.cluster.launch.team import Team
+from tandem.cluster.launch.team import LaunchTeam
 from tandem.cluster.launch.user_stop import UserStop
 
 
@@ -25,7 +25,7 @@ def say(words: str) -> None:
 
 
 async def run_attempt(
-    order: LaunchOrder, team: Team, number: int, stop: UserStop, host_back: Callable[[], Awaitable[None]]
+    order: LaunchOrder, team: LaunchTeam, number: int, stop: UserStop, host_back: Callable[[], Awaitable[None]]
 ) -> AttemptEnding:
     """Start everything and wait for the end; `host_back` returns when all are to stop because a lost host is back."""
     began, regrouping = time.monotonic(), False
@@ -47,7 +47,7 @@ async def run_attempt(
     )
 
 
-def _jobs(order: LaunchOrder, team: Team, number: int) -> list[HostJob]:
+def _jobs(order: LaunchOrder, team: LaunchTeam, number: int) -> list[HostJob]:
     first_ranks = [0, *accumulate(host.processes for host in team.hosts)]
     return [
         HostJob(

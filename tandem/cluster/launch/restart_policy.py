@@ -76,7 +76,7 @@ class HostEnding:
     def _without_report(cls, host: str, code: int) -> HostEnding:
         if code == SSH_FAILED:
             return cls(host, EndingKind.UNREACHABLE, code, "lost the connection")
-        if code > SIGNALLED:
+        if code - SIGNALLED in list(signal.Signals):
             name = signal.Signals(code - SIGNALLED).name
             words = f"the agent was killed by {name}"
             if name == "SIGKILL":

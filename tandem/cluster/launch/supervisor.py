@@ -21,7 +21,8 @@ from tandem.cluster.launch.restart_policy import (
 )
 from tandem.cluster.launch.team import (
     Inspection,
-    Team,
+    LastLeader,
+    LaunchTeam,
     UnreachableError,
     meeting_address,
     meeting_port,
@@ -55,8 +56,7 @@ class Supervisor:
         self._losses = Counter[LaunchHost]()
         self._digest: str | None = None
         """Digest of the corpus that the first attempt found."""
-        self._newest_step = 0
-        """The newest checkpoint that any host is known to have had."""
+        self._last_leader = LastLeader(order.hosts[0], 0)
 
     async def run(self) -> int:
         found = await self._stop.unless_asked(inspect_hosts(self._order, self._order.hosts, self._order.join_seconds))
@@ -65,7 +65,7 @@ class Supervisor:
         if found.faults:
             raise TandemError(found.said())
         self._digest = next(iter(found.facts.values())).corpus_digest
-        team: Team | None = self._team(found)
+        team: LaunchTeam | None = self._team(found)
         while team is not None:
             self._attempts += 1
             ending = await run_attempt(self._order, team, self._attempts, self._stop, self._host_back_of(team))
@@ -74,7 +74,7 @@ class Supervisor:
             team = await self._next_team(after_attempt(ending, self._failures, self._order.restarts))
         return self._code
 
-    async def _next_team(self, move: End | StartAgain) -> Team | None:
+    async def _next_team(self, move: End | StartAgain) -> LaunchTeam | None:
         """The hosts of the next attempt, after as many pauses as it takes; None when there is to be none."""
         while True:
             if move.words:
@@ -87,7 +87,7 @@ class Supervisor:
             if found is None:
                 self._code = self._stop.code
                 return None
-            if not (trouble := why_not_enough(self._order, found, self._newest_step)):
+            if not (trouble := why_not_enough(self._order, found, self._last_leader)):
                 return self._team(found)
             move = after_failure(trouble, self._code, self._failures, self._order.restarts)
 
@@ -98,27 +98,27 @@ class Supervisor:
     async def _look(self, hosts: Sequence[LaunchHost]) -> Inspection:
         return await inspect_hosts(self._order, hosts, self._order.stop_seconds + LOOK_SECONDS, self._digest)
 
-    def _team(self, found: Inspection) -> Team:
+    def _team(self, found: Inspection) -> LaunchTeam:
         """The usable hosts as a team; who leads it and who is missing is said."""
-        order, hosts = self._order, put_in_order(found.facts)
-        self._newest_step = max(found.newest_step or 0, self._newest_step)
+        order, last = self._order, self._last_leader
+        hosts = put_in_order(order, found, last.newest_step if last.host in found.faults else 0)
+        self._last_leader = LastLeader(hosts[0], found.newest_step or 0)
         self._losses.update(found.faults.keys())
         if found.faults:
             say(f"going on with {', '.join(host.name for host in hosts)}, without {found.said()}")
-        given_first = next(iter(found.facts))
-        if hosts[0] is not given_first:
+        if hosts[0] is not next(iter(found.facts)):
             say(f"{hosts[0].name} has the newest checkpoint (step {found.newest_step or 0:,}) and is the first host")
         port = meeting_port(order, hosts[0], found.facts[hosts[0]])
-        return Team(hosts, list(found.faults), meeting_address(order, found.facts, hosts[0]), port)
+        return LaunchTeam(hosts, list(found.faults), meeting_address(order, found.facts, hosts[0]), port)
 
-    async def _look_for_gain(self, team: Team, ending: AttemptEnding) -> AttemptEnding:
+    async def _look_for_gain(self, team: LaunchTeam, ending: AttemptEnding) -> AttemptEnding:
         """After a long attempt, find out whether it has left a newer checkpoint: only then does it count as healthy."""
         if self._order.run is None or ending.seconds < HEALTHY_SECONDS or not ending.cause.kind.mendable:
             return ending
         newest = (await self._look(team.hosts)).newest_step
-        return replace(ending, saved=(newest or 0) > self._newest_step)
+        return replace(ending, saved=(newest or 0) > self._last_leader.newest_step)
 
-    def _host_back_of(self, team: Team) -> Callable[[], Awaitable[None]]:
+    def _host_back_of(self, team: LaunchTeam) -> Callable[[], Awaitable[None]]:
         """Waits until a lost host of the team is back, for ever if none is lost."""
 
         async def any_back() -> None:

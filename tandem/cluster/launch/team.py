@@ -32,7 +32,7 @@ class Inspection:
 
 
 @dataclass(frozen=True)
-class Team:
+class LaunchTeam:
     """The hosts of an attempt, and where their processes meet."""
 
     hosts: Sequence[LaunchHost]
@@ -43,34 +43,48 @@ class Team:
     port: int
 
 
-def why_not_enough(order: LaunchOrder, found: Inspection, newest_known: int) -> str | None:
-    """Why the hosts that can be used are not enough to go on with, when a checkpoint of some step is known to exist."""
-    missing = ", ".join(host.name for host in found.faults)
-    if not missing:
-        return None
-    if len(found.facts) < order.min_hosts:
+@dataclass(frozen=True)
+class LastLeader:
+    """The first host of the last attempt, and the newest checkpoint that there was at its start."""
+
+    host: LaunchHost
+    newest_step: int
+
+
+def why_not_enough(order: LaunchOrder, found: Inspection, last: LastLeader) -> str | None:
+    """Why the hosts that can be used are not enough to go on with."""
+    if found.faults and len(found.facts) < order.min_hosts:
         hint = "" if order.min_hosts < len(order.hosts) else " (--min-hosts allows to go on with fewer)"
         return f"{len(found.facts)} of {order.min_hosts} hosts can be used{hint}: {found.said()}"
-    if order.run is None or order.mirrored:
+    if order.run is None or last.host not in found.faults:
+        # Who has written the run is here.
+        return None
+    having = [fact for fact in found.facts.values() if fact.has_run]
+    if order.mirrored and len(having) < len(found.facts):
         return None
     here = ", ".join(host.name for host in found.facts)
-    remedy = "put it on a disk that all hosts share, or set checkpoint.mirror"
-    if not any(fact.has_run for fact in found.facts.values()):
-        return f"{missing}: lost with the only copy of {order.run}, of which {here} has nothing; {remedy}"
+    remedy = "a disk that all hosts share or checkpoint.mirror would let the others go on"
+    if not having:
+        return f"{last.host.name}: lost with the only copy of {order.run}, of which {here} has nothing; {remedy}"
     newest = found.newest_step or 0
-    if newest < newest_known:
+    if newest < last.newest_step:
         had = f"of {order.run} {here} has only step {newest:,}"
-        return f"{missing}: lost with the checkpoint of step {newest_known:,}; {had}; {remedy}"
+        return f"{last.host.name}: lost with the checkpoint of step {last.newest_step:,}; {had}; {remedy}"
     return None
 
 
-def put_in_order(facts: Mapping[LaunchHost, HostFacts]) -> list[LaunchHost]:
+def put_in_order(order: LaunchOrder, found: Inspection, newest_known: int = 0) -> list[LaunchHost]:
     """The hosts as they were given, but first the one with the newest checkpoint, which all the others get it from."""
-    hosts = list(facts)
-    first = max(
-        hosts, key=lambda host: (facts[host].has_run, -1 if (step := facts[host].newest_step) is None else step)
-    )
-    return [first, *(host for host in hosts if host is not first)]
+
+    def suitability(host: LaunchHost) -> tuple[bool, bool, int]:
+        fact = found.facts[host]
+        step = -1 if fact.newest_step is None else fact.newest_step
+        # A host without the run gets it from the mirror; one with an old copy would go on from that.
+        old = order.mirrored and fact.has_run and step < newest_known
+        return not old, fact.has_run, step
+
+    first = max(found.facts, key=suitability)
+    return [first, *(host for host in found.facts if host is not first)]
 
 
 def meeting_port(order: LaunchOrder, host: LaunchHost, facts: HostFacts) -> int:

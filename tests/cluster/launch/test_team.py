@@ -8,7 +8,7 @@ import pytest
 
 from tandem.cluster.launch.launch_order import LaunchHost, LaunchOrder
 from tandem.cluster.launch.remote_host import HostFacts
-from tandem.cluster.launch.team import Inspection, UnreachableError, put_in_order, why_not_enough
+from tandem.cluster.launch.team import Inspection, LastLeader, UnreachableError, put_in_order, why_not_enough
 
 VM1, VM2, VM3 = (LaunchHost(f"vm{number}", 1) for number in (1, 2, 3))
 NOTHING, NO_STEP = (False, None), (True, None)
@@ -50,7 +50,8 @@ def order(min_hosts: int = 1, run: Path | None = Path("run"), mirrored: bool = F
     ],
 )
 def test_the_host_with_the_newest_checkpoint_leads(runs: tuple[tuple[bool, int | None], ...], expected: str) -> None:
-    hosts = put_in_order({host: facts(*run) for host, run in zip((VM1, VM2, VM3), runs, strict=True)})
+    found = Inspection({host: facts(*run) for host, run in zip((VM1, VM2, VM3), runs, strict=True)})
+    hosts = put_in_order(order(), found)
     assert " ".join(host.name for host in hosts) == expected
 
 
@@ -63,10 +64,11 @@ def without_vm1(vm2: tuple[bool, int | None]) -> Inspection:
     ("asked", "found", "words"),
     [
         (order(), without_vm1((True, 400)), None),
-        (order(), without_vm1(NOTHING), "vm1: lost with the only copy of run, of which vm2, vm3 has nothing; put it"),
+        (order(), without_vm1(NOTHING), "vm1: lost with the only copy of run, of which vm2, vm3 has nothing; a "),
         (order(), without_vm1((True, 300)), "vm1: lost with the checkpoint of step 400; of run vm2, vm3 has only step"),
         # A mirror is for that, and a command that trains nothing needs no run.
         (order(mirrored=True), without_vm1(NOTHING), None),
+        (order(mirrored=True), without_vm1((True, 300)), None),
         (order(run=None), without_vm1(NOTHING), None),
         (order(min_hosts=3), without_vm1((True, 400)), "2 of 3 hosts can be used (--min-hosts allows to go on with"),
         # Nobody is missing: what nobody has was never made.
@@ -74,8 +76,21 @@ def without_vm1(vm2: tuple[bool, int | None]) -> Inspection:
     ],
 )
 def test_what_is_left_must_suffice(asked: LaunchOrder, found: Inspection, words: str | None) -> None:
-    said = why_not_enough(asked, found, newest_known=400)
+    said = why_not_enough(asked, found, LastLeader(VM1, 400))
     assert said is None if words is None else said is not None and said.startswith(words)
+
+
+def test_whoever_wrote_the_run_has_it() -> None:
+    """A start that failed early has left no run, and one that went back has left older checkpoints; vm1 knows."""
+    for run in (NOTHING, (True, 300)):
+        found = Inspection({VM1: facts(*run)}, {VM2: UnreachableError("vm2: gone"), VM3: UnreachableError("vm3: gone")})
+        assert why_not_enough(order(), found, LastLeader(VM1, 400)) is None
+
+
+def test_an_old_copy_does_not_lead_where_there_is_a_mirror() -> None:
+    found = without_vm1((True, 300))
+    assert put_in_order(order(mirrored=True), found, newest_known=400)[0] is VM3
+    assert put_in_order(order(mirrored=True), found, newest_known=300)[0] is VM2
 
 
 def test_every_process_gets_the_secret_and_the_number_of_the_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
