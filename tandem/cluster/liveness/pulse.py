@@ -38,8 +38,8 @@ class Timing:
     """Nor before it has lasted so many times longer than the longest one like it."""
     last_words: float = 5.0
     """How long the main thread may take to notice by itself that a peer has ended."""
-    last_resort: float = 120.0
-    """A process that should have ended for want of a peer, and has not after so long, is ended."""
+    last_resort: float = 600.0
+    """A process that should have ended for want of a peer, and has not after so long, is ended: it may be saving."""
 
 
 TIMING = Timing()

@@ -6,8 +6,12 @@ import subprocess
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 
+import pytest
+
 from testbed.beating_processes import PATIENT, BeatingProcess, members
 from testbed.network_rig import Rig
+
+pytestmark = pytest.mark.slow
 
 GONE = "; its host does not answer: it is down, or the network to it is cut"
 

@@ -6,7 +6,11 @@ import os
 import signal
 from pathlib import Path
 
+import pytest
+
 from testbed.beating_processes import members
+
+pytestmark = pytest.mark.slow
 
 ANSWERS = "; its host answers: the process is stopped, or gets neither memory nor processor"
 

@@ -11,9 +11,8 @@ import pytest
 from tandem.corpus.prepared import PreparedCorpus
 from tests.cluster.liveness.trainings import training
 
-pytestmark = pytest.mark.slow
 
-
+@pytest.mark.long
 def test_a_stopped_process_is_named_and_goes_on(tiny_corpus: PreparedCorpus, tmp_path: Path) -> None:
     with training(tiny_corpus, tmp_path / "run", ["a", "b"]) as (first, second):
         first.wait_for("step 3/")
@@ -31,6 +30,7 @@ def test_a_stopped_process_is_named_and_goes_on(tiny_corpus: PreparedCorpus, tmp
     assert noticed["message"].startswith("this process did not run for ")
 
 
+@pytest.mark.slow
 def test_a_killed_process_is_named_once_on_each_host(tiny_corpus: PreparedCorpus, tmp_path: Path) -> None:
     with training(tiny_corpus, tmp_path / "run", ["a", "b", "a", "c"]) as (first, second, third, fourth):
         first.wait_for("step 6/")
@@ -45,6 +45,7 @@ def test_a_killed_process_is_named_once_on_each_host(tiny_corpus: PreparedCorpus
         assert not any("gloo" in line or "Traceback" in line for line in process.lines)
 
 
+@pytest.mark.long
 def test_after_patience_all_end_while_their_main_threads_wait(tiny_corpus: PreparedCorpus, tmp_path: Path) -> None:
     with training(tiny_corpus, tmp_path / "run", ["a", "b"], "cluster.patience_seconds=1") as (first, second):
         first.wait_for("step 6/")
@@ -57,6 +58,7 @@ def test_after_patience_all_end_while_their_main_threads_wait(tiny_corpus: Prepa
     assert ended["reason"].startswith("failed: rank 1 on b does not answer since ")
 
 
+@pytest.mark.long
 def test_a_process_whose_corpus_hangs_is_named_with_its_stack(tiny_corpus: PreparedCorpus, tmp_path: Path) -> None:
     """Its shards are on a disk that answers no more: here a pipe, which a thread of the process reads at a step."""
     pipe = tmp_path / "disk"
