@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tandem.config import read_yaml
 from tandem.errors import TandemError
+from tandem.yaml_files import read_yaml
 from tests.places import REPOSITORY
 
 PACKAGE = REPOSITORY / "tandem"

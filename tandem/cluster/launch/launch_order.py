@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tandem.cluster.join.identity import TOKEN_VARIABLE
-from tandem.cluster.join.launchers import HOSTS_VARIABLE, LAUNCH_VARIABLE
+from tandem.cluster.join.launchers import HOSTS_VARIABLE, LAUNCH_ID_VARIABLE
 from tandem.monitor.network_interfaces import host_name, interfaces
 
 # The launch and the host that a process was started for, by which what an attempt left behind is found.
@@ -78,6 +78,6 @@ class LaunchOrder:
             **{name: value for name, value in os.environ.items() if name.startswith(FORWARDED)},
             HOSTS_VARIABLE: ",".join(each.text for each in team),
             # Processes of an earlier attempt must not meet those of this one.
-            LAUNCH_VARIABLE: f"{self.identity}-{attempt}",
+            LAUNCH_ID_VARIABLE: f"{self.identity}-{attempt}",
             MARK_VARIABLE: self.mark(host),
         }

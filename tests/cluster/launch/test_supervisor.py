@@ -88,7 +88,7 @@ def test_a_killed_process_costs_a_restart_and_no_bit(
     assert result.returncode == 0, result.stderr
     # What only the processes may know did not pass by any command line.
     assert f"TANDEM_TOKEN={CANARY}" in variables
-    assert any(re.fullmatch(r"TANDEM_LAUNCH=[0-9a-f]+-1", variable) for variable in variables)
+    assert any(re.fullmatch(r"TANDEM_LAUNCH_ID=[0-9a-f]+-1", variable) for variable in variables)
     assert all("tandem train" in lines and CANARY not in lines for lines in shown)
     assert "tandem: vm2: rank 1 was ended by SIGKILL; attempt 2 of 3 in 5 s\n" in result.stderr
     assert f"[vm1] finished at step {STEPS}" in result.stdout

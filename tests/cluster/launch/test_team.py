@@ -98,7 +98,7 @@ def test_every_process_gets_the_secret_and_the_number_of_the_attempt(monkeypatch
     asked = order()
     first, second = (asked.environment([VM1, VM2], host, attempt=2) for host in (VM1, VM2))
     assert first["TANDEM_HOSTS"] == "vm1:1,vm2:1"
-    assert first["TANDEM_LAUNCH"] == second["TANDEM_LAUNCH"] == f"{asked.identity}-2"
+    assert first["TANDEM_LAUNCH_ID"] == second["TANDEM_LAUNCH_ID"] == f"{asked.identity}-2"
     assert first["TANDEM_TOKEN"] == second["TANDEM_TOKEN"] != order().environment([VM1], VM1, 1)["TANDEM_TOKEN"]
     # What is left of one host's processes is not looked for on another.
     assert first["TANDEM_LAUNCHED_ON"] != second["TANDEM_LAUNCHED_ON"]

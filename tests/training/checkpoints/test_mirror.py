@@ -198,11 +198,11 @@ def test_a_run_whose_machine_is_lost_goes_on_from_the_mirror_with_the_same_bits(
     settings = ("schedule.kind=inverse_sqrt", "evaluation.every_steps=4")
     undisturbed = run_training(tiny_corpus, tmp_path / "undisturbed", *settings)
     assert undisturbed.returncode == 0, undisturbed.stderr
-    settings = (*settings, f"checkpoint.mirror={place}")
-    first = run_training(tiny_corpus, run, *settings, "train.max_steps=8")
+    mirrored = (*settings, f"checkpoint.mirror={place}")
+    first = run_training(tiny_corpus, run, *mirrored, "train.max_steps=8")
     assert first.returncode == 0, first.stderr
     shutil.rmtree(run)
-    again = run_training(tiny_corpus, run, *settings)
+    again = run_training(tiny_corpus, run, *mirrored)
     assert again.returncode == 0, again.stderr
     assert "continuing after step 8" in again.stdout
     assert_same_end(tmp_path / "undisturbed", run)
