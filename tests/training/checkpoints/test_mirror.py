@@ -16,7 +16,8 @@ from tandem.cluster.world import World
 from tandem.config import CheckpointConfig, Config
 from tandem.corpus.prepared import PreparedCorpus
 from tandem.errors import TandemError
-from tandem.layout import CONFIG_FILE, MODEL_FILE, RUN_FILE
+from tandem.layout import CONFIG_FILE, RUN_FILE
+from tandem.monitor.records import Noticed
 from tandem.storage import split_remote
 from tandem.training.checkpoints.checkpoint import read
 from tandem.training.checkpoints.checkpoint_store import WritableCheckpointStore
@@ -25,7 +26,7 @@ from tandem.training.checkpoints.mirror_place import MirrorError, open_place
 from tandem.training.train_state import TrainState
 from tests.cluster.ranks import free_port
 from tests.training.checkpoints.test_checkpoint import flip_a_byte, take_step
-from tests.training.processes import run_training
+from tests.training.test_loop import Collector, train
 from tests.training.test_resume import assert_same_end
 
 ALONE = World(0, 1, torch.device("cpu"), host_names=("vm1",))
@@ -189,38 +190,33 @@ def test_another_host_by_rsync_and_ssh(run: Path, tmp_path: Path, monkeypatch: p
         open_place(target).names(".")
 
 
+def said(collector: Collector) -> list[str]:
+    return [record.message for record in collector.records if isinstance(record, Noticed)]
+
+
 @pytest.mark.slow
 def test_a_run_whose_machine_is_lost_goes_on_from_the_mirror_with_the_same_bits(
-    tiny_corpus: PreparedCorpus, tmp_path: Path
+    tiny_corpus: PreparedCorpus, tiny_config: Callable[..., Config], tmp_path: Path
 ) -> None:
     run, place = tmp_path / "run", tmp_path / "place"
     # Neither the rates nor the evaluations depend on the last step.
     settings = ("schedule.kind=inverse_sqrt", "evaluation.every_steps=4")
-    undisturbed = run_training(tiny_corpus, tmp_path / "undisturbed", *settings)
-    assert undisturbed.returncode == 0, undisturbed.stderr
-    mirrored = (*settings, f"checkpoint.mirror={place}")
-    first = run_training(tiny_corpus, run, *mirrored, "train.max_steps=8")
-    assert first.returncode == 0, first.stderr
+    train(tiny_config(*settings), tiny_corpus, tmp_path / "undisturbed")
+    mirrored = tiny_config(*settings, f"checkpoint.mirror={place}")
+    train(mirrored.with_settings("train", max_steps=8), tiny_corpus, run)
     shutil.rmtree(run)
-    again = run_training(tiny_corpus, run, *mirrored)
-    assert again.returncode == 0, again.stderr
-    assert "continuing after step 8" in again.stdout
+    _, heard = train(mirrored, tiny_corpus, run)
+    assert "continuing after step 8" in said(heard)
     assert_same_end(tmp_path / "undisturbed", run)
     # Once more, with the newest copy damaged: the one before it, and the same end.
-    assert (place / "checkpoints/step-00000012").is_dir()
     flip_a_byte(place / "checkpoints/step-00000012")
     shutil.rmtree(run)
-    again = run_training(tiny_corpus, run, *settings)
-    assert again.returncode == 0, again.stderr
-    assert "the checkpoint of step 12 is damaged" in again.stdout
-    assert "continuing from step 8: 4 steps are taken again" in again.stdout
+    _, heard = train(mirrored, tiny_corpus, run)
+    assert said(heard)[0].startswith("the checkpoint of step 12 is damaged")
+    assert said(heard)[0].endswith("continuing from step 8: 4 steps are taken again")
     assert_same_end(tmp_path / "undisturbed", run)
-    assert (run / "best").is_dir()
+    assert contents(place / "checkpoints/step-00000012") == contents(run / "checkpoints/step-00000012")
+    assert contents(place / "best") == contents(run / "best")
     # A mirror belongs to one run.
-    other = run_training(tiny_corpus, tmp_path / "undisturbed", *settings)
-    assert other.returncode == 2
-    assert f"holds another run than {tmp_path}/undisturbed; name an empty place" in other.stderr
-    # It has everything again.
-    assert (place / "checkpoints/step-00000012" / MODEL_FILE).read_bytes() == (
-        run / "checkpoints/step-00000012" / MODEL_FILE
-    ).read_bytes()
+    with pytest.raises(TandemError, match=r"holds another run than .*undisturbed; name an empty place"):
+        train(mirrored, tiny_corpus, tmp_path / "undisturbed")
