@@ -22,6 +22,8 @@ from pathlib import Path
 
 # Before torch is imported: a process with threads must not fork.
 os.environ["OMP_NUM_THREADS"] = "1"
+# As the command line sets it, which forks come to only after PyTorch has looked.
+os.environ["TORCH_CPP_LOG_LEVEL"] = "ERROR"
 
 from testbed.faults.places import PLACES
 from testbed.faults.rank_process import import_heavy
