@@ -54,7 +54,7 @@ def with_path(directory: Path) -> dict[str, str]:
 
 
 def ended(process: subprocess.Popen[str]) -> Ended:
-    out, err = process.communicate(timeout=180)
+    out, err = process.communicate(timeout=400)
     return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
 

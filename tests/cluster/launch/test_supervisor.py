@@ -21,7 +21,7 @@ pytestmark = pytest.mark.slow
 
 # The strategy is not to be chosen anew by measurements, nor the rounding to hide what differs.
 SETTINGS = ("exchange.kind=allreduce", "train.precision=float32", "evaluation.every_steps=1000", "search.beam=1")
-STEPS = 60
+STEPS = 30
 CANARY = "canary-in-the-token"
 
 
