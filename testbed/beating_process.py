@@ -76,7 +76,7 @@ def obey(liveness: Liveness) -> None:
 def main() -> None:
     rank, names, address, patience, *offer = sys.argv[1:]
     if "IMPATIENT" in os.environ:
-        TIMING.beat, TIMING.silent, TIMING.hanging, TIMING.last_words = 0.2, 3.0, 3.0, 2.0
+        TIMING.beat, TIMING.silent, TIMING.hanging, TIMING.last_words = 0.2, 5.0, 3.0, 2.0
     hosts: dict[str, list[int]] = {}
     for number, name in enumerate(names.split(",")):
         hosts.setdefault(name, []).append(number)
