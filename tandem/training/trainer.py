@@ -220,6 +220,9 @@ class Trainer:
         """Sum the newest results over all processes, and judge their losses; whether it is time for a survey."""
         self.flush()
         results, self._mine = self._mine, []
+        if not results:
+            # All processes have taken the same steps, so none of them waits for this one.
+            return False
         with self.clock.measure("waiting"):
             summed, survey = sum_over_processes(self.world, results, self.host_monitor.survey_due)
         self._unlogged += summed
