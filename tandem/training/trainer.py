@@ -250,6 +250,9 @@ class Trainer:
         """Sum the newest results over all processes, and judge their losses; for each flag, whether any raised it."""
         self.flush()
         results, self._mine = self._mine, []
+        if not results:
+            # All processes have taken the same steps, so none of them waits for this one.
+            return False
         with self.clock.measure("waiting"):
             summed, raised = sum_over_processes(self.world, results, *flags)
         self._unlogged += summed
