@@ -54,9 +54,9 @@ def test_a_process_that_waits_in_c_is_ended_in_one_sentence(number: signal.Signa
 
 def test_a_process_that_can_clean_up_does() -> None:
     code = (
-        "import signal, sys\n"
+        "import signal, sys, threading\n"
         f"{LISTEN}"
-        "try:\n    print('ready', flush=True); signal.pause()\n"
+        "try:\n    print('ready', flush=True); threading.Event().wait()\n"
         "except KeyboardInterrupt:\n    print('cleaned up after', heard_signal().name); sys.exit(7)\n"
     )
     with started(code) as process:
@@ -67,10 +67,11 @@ def test_a_process_that_can_clean_up_does() -> None:
 
 def test_handlers_of_a_server_are_left_alone() -> None:
     code = (
-        "import signal\n"
+        "import signal, threading\n"
         f"{LISTEN}"
-        "signal.signal(signal.SIGHUP, lambda *_: print('models loaded anew', flush=True))\n"
-        f"{STUCK}print('ready', flush=True)\nsignal.pause()\nwait_for_ever()"
+        "loaded = threading.Event()\n"
+        "signal.signal(signal.SIGHUP, lambda *_: (print('models loaded anew', flush=True), loaded.set()))\n"
+        f"{STUCK}print('ready', flush=True)\nloaded.wait()\nwait_for_ever()"
     )
     with started(code) as process:
         assert process.stdout is not None
