@@ -155,7 +155,7 @@ class TrainConfig(Section):
     """On GPUs, compute the same bits every time, in slower kernels; processors always do."""
     log_every: int = Field(default=100, ge=1)
     """Steps between two log lines."""
-    stop_seconds: float = Field(default=30, gt=0)
+    stop_seconds: float = Field(default=30.0, gt=0)
     """Longest time from a signal that asks to stop to the end of the process, whatever the others do."""
     on_preemption_notice: str | list[str] | None = None
     """Command that each host runs beside the training; when it ends with exit code 0, the run saves and stops."""

@@ -18,12 +18,18 @@ from tests.places import REPOSITORY
 
 # A lock that is taken twice is waited for in C, with Python's own lock let go, and no signal ends that: like gloo.
 STUCK = """
-import ctypes
+import ctypes, sys, threading
 def wait_for_ever():
-    lock, libc = ctypes.create_string_buffer(64), ctypes.CDLL(None)
-    print("ready", flush=True)
-    while True:
-        libc.pthread_mutex_lock(lock)
+    lock, libc, gate = ctypes.create_string_buffer(64), ctypes.CDLL(None), threading.Lock()
+    libc.pthread_mutex_lock(lock)
+    gate.acquire()
+    def tell():
+        with gate:
+            print("ready", flush=True)
+    threading.Thread(target=tell, daemon=True).start()
+    sys.setswitchinterval(1000)  # so that the thread runs only when this one has let go of Python's lock, in C
+    gate.release()
+    libc.pthread_mutex_lock(lock)
 """
 LISTEN = "from tandem.process_signals import *\nlisten()\n"
 

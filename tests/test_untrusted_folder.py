@@ -13,7 +13,7 @@ import pytest
 from tandem.corpus.prepared import PreparedCorpus
 from tandem.errors import TandemError
 from tandem.exporting.export_run import export
-from tandem.layout import CORPUS_FILE, EXPORT_FILE, MODEL_FILE, RUN_FILE, STATE_FILE, TOKENIZER_FILE
+from tandem.layout import CORPUS_FILE, EXPORT_FILE, MODEL_FILE, RUN_FILE, STATE_FILE, SUMS_FILE, TOKENIZER_FILE
 from tandem.storage import sha256_of
 from tandem.training.checkpoints.checkpoint import DamagedCheckpointError, read
 from tandem.training.checkpoints.checkpoint_store import CheckpointStore
@@ -86,8 +86,17 @@ def listed(facts: str) -> Plant:
         where = os.path.relpath(secret, folder)
         content["files"][where] = {"bytes": secret.stat().st_size, "sha256": sha256_of(secret)}
         (folder / facts).write_text(json.dumps(content))
+        if (folder / SUMS_FILE).exists():
+            sum_anew(folder)
 
     return plant
+
+
+def sum_anew(checkpoint: Path) -> None:
+    """Write the digests of a checkpoint whose files were changed."""
+    names = sorted(path.name for path in checkpoint.iterdir() if path.name != SUMS_FILE)
+    sums = "".join(f"{sha256_of(checkpoint / name)}  {name}\n" for name in names)
+    (checkpoint / SUMS_FILE).write_text(sums)
 
 
 @pytest.mark.parametrize(
@@ -102,6 +111,7 @@ def test_a_checkpoint_reads_only_its_own_files(trained: Path, secret: Path, tmp_
     state = json.loads((older / STATE_FILE).read_text())
     state["numbers"]["progress"]["step"] = 1
     (older / STATE_FILE).write_text(json.dumps(state))
+    sum_anew(older)
     plant(hostile, secret)
     with pytest.raises(DamagedCheckpointError, match="not read: "):
         read(hostile)

@@ -252,7 +252,7 @@ class Trainer:
         results, self._mine = self._mine, []
         if not results:
             # All processes have taken the same steps, so none of them waits for this one.
-            return False
+            return [False] * len(flags)
         with self.clock.measure("waiting"):
             summed, raised = sum_over_processes(self.world, results, *flags)
         self._unlogged += summed

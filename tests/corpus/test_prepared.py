@@ -84,7 +84,7 @@ def _set(key: str, value: object) -> Callable[[str], str]:
     [
         (lambda text: text[:-20], r"corpus\.json: damaged \(.+\); .*`tandem prepare --overwrite`"),
         (lambda text: "", r"corpus\.json: damaged"),
-        (lambda text: "[]", r"corpus\.json: damaged \(not an object\)"),
+        (lambda text: "[]", r"corpus\.json: damaged \(it holds list, not an object\)"),
         (
             _set("format", 3),
             r"corpus\.json: format 3, but this version of Tandem reads format 2; make the corpus again",

@@ -327,6 +327,7 @@ def one_of_each() -> list[Record]:
         started(), example(Planned, step=0), Noticed(step=0, message="a note"), progressed(10), surveyed(10, "vm1"),
         evaluated(10, 20.0), example(Saved, step=10), sampled(12, gpus=2), progressed(20, math.nan),
         evaluated(20, 21.0), example(Silent, step=20, ranks=[1]), example(Returned, step=20),
+        example(RolledBack, step=20, to_step=20),
         example(Ended, step=20, best_bleu=21.0, best_step=20),
     ]  # fmt: skip
 

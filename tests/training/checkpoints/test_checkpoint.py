@@ -208,7 +208,7 @@ def test_a_state_that_names_files_elsewhere_is_damaged(state: TrainState, tmp_pa
     facts["files"]["../secret"] = {"bytes": 1, "sha256": sha256_of(tmp_path / "secret")}
     (saved.directory / STATE_FILE).write_text(json.dumps(facts))
     sign_again(saved.directory)
-    with pytest.raises(DamagedCheckpointError, match=r"it names '../secret' as one of its files"):
+    with pytest.raises(DamagedCheckpointError, match=r"it lists '../secret', which is not a file in it"):
         read(saved.directory)
 
 
