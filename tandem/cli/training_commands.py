@@ -76,7 +76,7 @@ def launch(
         arguments=arguments,
         corpus=given.get("corpus"),
         run=None if settings is None else given["run"],
-        mirrored=settings is not None and getattr(settings.checkpoint, "mirror", None) is not None,
+        mirrored=settings is not None and settings.checkpoint.mirror is not None,
         as_json=given.get("as_json", False),
         ssh=shlex.split(ssh),
         port=port,

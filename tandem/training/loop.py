@@ -118,6 +118,7 @@ def _loop_until_stopped(trainer: Trainer) -> Ended:
     except RuntimeError as error:
         if trainer.stop_signal is None or not is_lost_peer(error):
             raise
+        trainer.world.lost_peer_error()  # asked for, so that the heartbeats leave the telling to this thread
         trainer.emergency_save()
         return trainer.end(ASKED_TO_STOP, device_answers=False)
 
@@ -142,8 +143,8 @@ def _failures_recorded(trainer: Trainer) -> Iterator[None]:
     except RuntimeError as error:
         if not is_lost_peer(error):
             raise
-        left = trainer.emergency_save()
         lost = trainer.world.lost_peer_error()
+        left = trainer.emergency_save()
         trainer.end(f"failed: {lost}", device_answers=False)
         raise type(lost)(f"{lost}; {left}") from error
 

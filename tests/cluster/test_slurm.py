@@ -100,7 +100,6 @@ def test_a_job_goes_on_after_usr1_without_a_word(
     slurm.call("scancel", "--signal=KILL", "--full", str(job))
 
 
-@pytest.mark.xfail(strict=False, reason="two steps of a job meet at one port until the roll call compares identities")
 def test_two_steps_of_one_job_do_not_meet(
     slurm: SlurmCluster, tiny_corpus: PreparedCorpus, environment: dict[str, str], tmp_path: Path
 ) -> None:
