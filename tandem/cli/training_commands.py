@@ -95,7 +95,7 @@ def demo(
 ) -> None:
     """Watch a small Transformer learn to translate a toy grammar, in about a minute."""
     from tandem.demo.run_demo import run_demo
-    from tandem.training.stopping import ASKED_TO_STOP
+    from tandem.training.faults.stopping import ASKED_TO_STOP
 
     # As it was called, which may be a path into a virtual environment, so that the line it shows can be copied.
     program = sys.argv[0] if Path(sys.argv[0]).name == "tandem" else "python -m tandem"

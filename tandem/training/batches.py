@@ -20,7 +20,7 @@ from tandem.corpus.random_order import random_order, stretch_of_random_order
 from tandem.corpus.shards import EncodedPairs, EncodedSide
 from tandem.errors import TandemError
 from tandem.model.batch import PackedBatch
-from tandem.training.divergence import Skipped, batch_number
+from tandem.training.faults.divergence import Skipped, batch_number
 from tandem.vocabulary import BOS, EOS, PAD
 
 IntArray = npt.NDArray[np.int64]

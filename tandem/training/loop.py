@@ -23,12 +23,12 @@ from tandem.process_signals import answering
 from tandem.registry import MODELS
 from tandem.training.batches import Batches, check_everyone_has_work
 from tandem.training.checkpoints.mirror import check_mirror, mirror_has_run, restore_run
-from tandem.training.divergence import DivergedError
-from tandem.training.peer_watch import watching_peers
-from tandem.training.preemption_notice import preemption_command, stopping_on_notice
+from tandem.training.faults.divergence import DivergedError
+from tandem.training.faults.peer_watch import watching_peers
+from tandem.training.faults.preemption_notice import preemption_command, stopping_on_notice
+from tandem.training.faults.stopping import ASKED_TO_STOP, SaveAndStop
 from tandem.training.run_directory import create_or_check, locked, save_settings
 from tandem.training.startup.auto_settings import check_memory, resolve_auto_settings
-from tandem.training.stopping import ASKED_TO_STOP, SaveAndStop
 from tandem.training.trainer import Trainer
 
 # Steps are split where a pass does not fit; what else a training holds may not fit either.

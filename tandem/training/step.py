@@ -27,7 +27,7 @@ from tandem.monitor.step_clock import StepClock
 from tandem.schedules.schedule import learning_rate
 from tandem.training.batches import GlobalBatch, random_seed
 from tandem.training.data_loader import LoadedMicroBatch, MicroBatchLoader
-from tandem.training.divergence import NonFiniteGradientError
+from tandem.training.faults.divergence import NonFiniteGradientError
 from tandem.training.step_result import StepResult
 from tandem.training.train_state import TrainingProgress, TrainState
 

@@ -18,7 +18,7 @@ from tandem.config import Config
 from tandem.layout import MODEL_FILE, OPTIMIZER_FILE
 from tandem.model.flat_weights import FlatWeights, WorkingCopy
 from tandem.model.translation_model import TranslationModel, build_model
-from tandem.training.divergence import LossHistory
+from tandem.training.faults.divergence import LossHistory
 from tandem.training.loss_scale import LossScale
 
 PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}

@@ -36,14 +36,14 @@ from tandem.training.checkpoints.exchange_state import ExchangeState
 from tandem.training.checkpoints.mirror import Mirror
 from tandem.training.checkpoints.resume import find_checkpoint
 from tandem.training.data_loader import make_loader
-from tandem.training.divergence import DivergedError, LossExplosionError, plan_roll_back
-from tandem.training.emergency import EmergencySaver
 from tandem.training.evaluate import evaluate
+from tandem.training.faults.divergence import DivergedError, LossExplosionError, plan_roll_back
+from tandem.training.faults.emergency import EmergencySaver
+from tandem.training.faults.stopping import ASKED_TO_STOP, vote_for, voted_signal
 from tandem.training.host_monitor import HostMonitor
 from tandem.training.startup.exchange_plan import plan_exchange
 from tandem.training.step import Stepper
 from tandem.training.step_result import StepResult, sum_over_processes
-from tandem.training.stopping import ASKED_TO_STOP, vote_for, voted_signal
 from tandem.training.train_state import TrainingProgress, TrainState
 
 FINISHED = "finished"

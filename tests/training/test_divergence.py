@@ -19,7 +19,7 @@ from tandem.layout import MODEL_FILE, OPTIMIZER_FILE, STATE_FILE
 from tandem.monitor.watch.run_state import RunState
 from tandem.reporting.examine_run import report
 from tandem.training.batches import Batches
-from tandem.training.divergence import (
+from tandem.training.faults.divergence import (
     LEAD_STEPS,
     WINDOW,
     DivergedError,

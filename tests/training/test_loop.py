@@ -16,7 +16,7 @@ from tandem.monitor.records import Ended, Record
 from tandem.monitor.views import View
 from tandem.training import loop
 from tandem.training.checkpoints.checkpoint import read
-from tandem.training.divergence import NonFiniteGradientError
+from tandem.training.faults.divergence import NonFiniteGradientError
 from tandem.training.run_directory import locked
 from testbed.journals import read_journal
 from tests.training import processes

@@ -18,8 +18,8 @@ from tandem.corpus.prepared import PreparedCorpus
 from tandem.errors import TandemError
 from tandem.layout import MODEL_FILE, OPTIMIZER_FILE, STATE_FILE, checkpoint_directories
 from tandem.process_exit import STOP_SIGNALS, stop_code
-from tandem.training.preemption_notice import preemption_command
-from tandem.training.stopping import MOST_VOTES, vote_for, voted_signal
+from tandem.training.faults.preemption_notice import preemption_command
+from tandem.training.faults.stopping import MOST_VOTES, vote_for, voted_signal
 from testbed.journals import read_journal
 from tests.cluster.ranks import rank_environments
 from tests.training.processes import run_training, started_ranks, train_command

@@ -1,0 +1,1 @@
+"""What interrupts a training: requests to stop, lost and silent processes, losses that explode."""
