@@ -77,7 +77,8 @@ class HostConnection:
             text, mark, report = line.decode("utf-8", errors="replace").rstrip("\n").partition(REPORT_MARK)
             if mark:
                 self._report = HostReport(**json.loads(report))
-            if (text or not mark) and (not self.muted or text.startswith("tandem: ")):
+            told = text.startswith("tandem: ") and not text.startswith("tandem: stopped by ")
+            if (text or not mark) and (not self.muted or told):
                 print(f"{prefix}{text}", file=target, flush=True)
 
     def send(self, word: str) -> None:

@@ -55,7 +55,7 @@ def _standstills(run: RunRecord) -> list[float]:
 def _lost_seconds(run: RunRecord) -> list[float]:
     """For each interruption the time from the last sign of one session to the first step of the next."""
     return [
-        later.started + (later.startup_seconds or 0.0) - earlier.ended
+        max(later.started + (later.startup_seconds or 0.0) - earlier.ended, 0.0)
         for earlier, later in pairwise(run.sessions)
         if later.started is not None and earlier.ended is not None
     ]

@@ -158,6 +158,7 @@ def belonging_to(launch: str, environment: Mapping[str, str]) -> dict[str, str]:
     return {**environment, "TANDEM_LAUNCH_ID": launch}
 
 
+@pytest.mark.long
 def test_a_process_of_another_run_is_refused_by_name_and_the_run_goes_on() -> None:
     first, second = rank_environments(["a", "b"])
     stranger = {**second, "TANDEM_HOST": "c"}

@@ -110,6 +110,7 @@ def memory_group() -> Iterator[Path]:
     group.rmdir()
 
 
+@pytest.mark.long
 def test_out_of_memory_is_told(memory_group: Path, tmp_path: Path) -> None:
     environment = sitecustomize(tmp_path / "use", USE_MEMORY)
     inside = ["sh", "-c", f'echo $$ > {memory_group}/cgroup.procs; exec "$@"', "sh", sys.executable, *AGENT]
