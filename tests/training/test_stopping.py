@@ -175,7 +175,7 @@ def test_left_alone_again_and_again_a_run_ends_with_the_same_bits(tiny_corpus: P
         step = newest(run)
         assert second.returncode == LOST_PEER_CODE
         assert said == (
-            "tandem: lost the connection to another process, see what it said; "
+            "tandem: rank 0 on one has ended (it was killed, or it has crashed); "
             f"the state after step {step} is saved, and the same command goes on from there\n"
         )
     assert step >= 3

@@ -22,7 +22,8 @@ def find_checkpoint(
 
     `can_resume` says whether this host has what it keeps for itself at a step. If no checkpoint has that of all hosts,
     it is the newest whole one that all had agreed on; from an emergency's the run would not end with the same bits.
-    What is passed over is said, in steps, and put aside, under a name that begins with `newer` if it is not damaged. With `before` only older ones than that step are looked at.
+    What is passed over is said, in steps, and put aside, under a name that begins with `newer` if it is not damaged.
+    With `before` only older ones than that step are looked at.
     """
     damaged: dict[int, str] = {}
     passed_over: dict[int, str] = {}
