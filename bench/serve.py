@@ -1,7 +1,7 @@
 """The server under load: python -m bench.serve MODEL [--text FILE] [--only load idle memory]
 
 load    64 clients, each with one sentence at a time, for a minute: errors, and sentences a second beside those of the
-        same engine offline, which translates the same text in batches; in turns
+        same engine offline, which translates the same text in batches before and after; in turns of 20 s
 idle    one short sentence at a time, by the server and by the engine alone, in turns: medians and 99th percentiles
 memory  100,000 requests of mixed length, and the server's resident memory after every tenth of them, once it has been
         idle for some seconds
@@ -32,7 +32,8 @@ from tandem.serving.request_batches import QUIET_SECONDS
 from tandem.translation.translator import Translator
 from testbed.server_process import server_command
 
-ROUNDS = 3
+# A round of the load and of the engine offline: short, so that whatever else the machine does hits both alike.
+ROUND_SECONDS = 20
 # Share of a round that is not counted: the first answers come after a batch's time.
 WARM = 0.2
 LEAST_SHARE = 0.8
@@ -79,24 +80,30 @@ class Bench:
 
     def load(self, options: argparse.Namespace) -> None:
         """Many clients beside the engine offline."""
-        offline, served, errors = [], [], 0
+        served, errors = [], 0
         with running(self._model, self._threads) as server:
             asyncio.run(self._ask_for(server.address, options.clients, 2.0))
-            for _ in range(ROUNDS):
-                begun = time.perf_counter()
-                self._translator.translate(self._lines)
-                offline.append(len(self._lines) / (time.perf_counter() - begun))
-                rate, wrong = asyncio.run(self._ask_for(server.address, options.clients, options.seconds / ROUNDS))
+            offline = [self._offline_rate()]
+            for _ in range(max(round(options.seconds / ROUND_SECONDS), 1)):
+                rate, wrong = asyncio.run(self._ask_for(server.address, options.clients, ROUND_SECONDS))
                 served.append(rate)
                 errors += wrong
+                offline.append(self._offline_rate())
                 self._console.print(f"offline {offline[-1]:.1f} sentences/s, server {served[-1]:.1f}, errors {errors}")
-        share = statistics.median(served) / statistics.median(offline)
+        share = statistics.median(
+            2 * rate / (before + after) for rate, before, after in zip(served, offline[:-1], offline[1:], strict=True)
+        )
         self._judge("offline, sentences/s", f"{statistics.median(offline):.1f}", "-", None)
         self._judge(
             f"server with {options.clients} clients, sentences/s", f"{statistics.median(served):.1f}", "-", None
         )
         self._judge("share of the offline throughput", f"{share:.0%}", f">= {LEAST_SHARE:.0%}", share >= LEAST_SHARE)
         self._judge("errors", str(errors), "0", errors == 0)
+
+    def _offline_rate(self) -> float:
+        begun = time.perf_counter()
+        self._translator.translate(self._lines)
+        return len(self._lines) / (time.perf_counter() - begun)
 
     def idle(self, options: argparse.Namespace) -> None:
         """One sentence at a time."""

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from torch.distributed import DistNetworkError, PrefixStore, Store, TCPStore
 
-from tandem.cluster.join.identity import Door
+from tandem.cluster.join.door import Door
 from tandem.cluster.join.launchers import ProcessRank, Rendezvous, launched_as
 from tandem.errors import JoinError
 from tandem.monitor.network_interfaces import host_name

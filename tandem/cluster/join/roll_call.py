@@ -13,7 +13,7 @@ from typing import NoReturn, TypeVar
 from torch import distributed as dist
 from torch.distributed import DistError, DistNetworkError, DistStoreError, Store
 
-from tandem.cluster.join.identity import TOKEN_VARIABLE, new_nonce, same_signature, secret_token, signature
+from tandem.cluster.join.secret import TOKEN_VARIABLE, new_nonce, same_signature, secret_token, signature
 from tandem.cluster.join.launchers import process_rank, rendezvous
 from tandem.cluster.join.meeting_store import Deadline, MeetingPlace, open_store
 from tandem.errors import JoinError, SaidElsewhereError, TandemError

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tandem.cluster.join.identity import TOKEN_VARIABLE
+from tandem.cluster.join.secret import TOKEN_VARIABLE
 from tandem.cluster.join.launchers import HOSTS_VARIABLE, LAUNCH_ID_VARIABLE
 from tandem.monitor.network_interfaces import host_name, interfaces
 

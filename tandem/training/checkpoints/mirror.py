@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import suppress
 from pathlib import Path
 
 from tandem.cluster.world import World
@@ -37,6 +36,8 @@ class Mirror:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="mirror")
         self._copies: list[Future[None]] = []
         self._failing, self._trouble = "", ""
+        self._damaged_there: set[str] = set()
+        """Copies that arrived damaged: they have the digests of whole ones, and must be made again."""
 
     def copy(self) -> None:
         """Begin to copy what is there by now; what waits already will see it, too."""
@@ -67,13 +68,18 @@ class Mirror:
 
         What is in its place is damaged, and kept under another name.
         """
-        with suppress(MirrorError, DamagedCheckpointError):
-            if self._place is not None and directory.name in self.names(directory.parent):
-                put_aside(directory, DAMAGED)
-                self._place.get(self._relative(directory), directory)
-                read(directory)
-                return True
-        return False
+        try:
+            if self._place is None or directory.name not in self.names(directory.parent):
+                return False
+            put_aside(directory, DAMAGED)
+            self._place.get(self._relative(directory), directory)
+            read(directory)
+        except DamagedCheckpointError:
+            self._damaged_there.add(self._relative(directory))
+            return False
+        except MirrorError:
+            return False
+        return True
 
     def _relative(self, directory: Path) -> str:
         return str(directory.relative_to(self._run))
@@ -101,8 +107,10 @@ class Mirror:
         for step, directory in local.items():
             name = f"{tree}/{checkpoint_name(step)}"
             try:
-                if step not in there or place.sums(name) != (directory / SUMS_FILE).read_bytes():
+                changed = step not in there or place.sums(name) != (directory / SUMS_FILE).read_bytes()
+                if changed or name in self._damaged_there:
                     place.put(directory, name)
+                    self._damaged_there.discard(name)
             except (MirrorError, OSError):
                 # Training may have removed it meanwhile: then there is a newer one to copy next.
                 if directory.exists():

@@ -10,7 +10,7 @@ import pytest
 from torch.distributed import TCPStore
 
 from tandem.cluster.join import meeting_store
-from tandem.cluster.join.identity import Door
+from tandem.cluster.join.door import Door
 from tandem.cluster.join.launchers import ProcessRank
 from tandem.cluster.join.meeting_store import Deadline, MeetingPlace, PatientWaiter
 from tandem.cluster.join.roll_call import Member, call_roll

@@ -110,12 +110,17 @@ def memory_group() -> Iterator[Path]:
     group.rmdir()
 
 
-@pytest.mark.long
 def test_out_of_memory_is_told(memory_group: Path, tmp_path: Path) -> None:
     environment = sitecustomize(tmp_path / "use", USE_MEMORY)
     inside = ["sh", "-c", f'echo $$ > {memory_group}/cgroup.procs; exec "$@"', "sh", sys.executable, *AGENT]
     _, report = worked(inside, job([], environment))
     assert report == {"code": 137, "killed": "rank 3 was ended by SIGKILL by the kernel: out of memory"}
+
+
+def test_the_agent_is_small() -> None:
+    """It stands beside the training on every host, and starts before it; PyTorch would make it ten times as large."""
+    code = "import sys, tandem.cluster.launch.remote_host; sys.exit('torch' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_what_an_earlier_attempt_left_is_ended_before_the_next(tmp_path: Path) -> None:

@@ -194,7 +194,7 @@ def said(collector: Collector) -> list[str]:
     return [record.message for record in collector.records if isinstance(record, Noticed)]
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_a_run_whose_machine_is_lost_goes_on_from_the_mirror_with_the_same_bits(
     tiny_corpus: PreparedCorpus, tiny_config: Callable[..., Config], tmp_path: Path
 ) -> None:

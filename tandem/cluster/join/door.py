@@ -1,45 +1,17 @@
-"""Who belongs to a run: the launcher's name for it, kept at the door of the store, and a secret that all must share.
+"""The door of the store at which processes meet: whose it is, and who is refused.
 
 Processes of two runs may reach one store, because their launchers chose the same port. The process that serves the
 store writes down there which start of processes it belongs to, and whoever belongs to another one is refused. The keys
 of a start lie under a prefix of its own, so that strangers cannot be taken for its members before they have looked.
-
-$TANDEM_TOKEN is a secret of the user's. Every process makes a nonce; all nonces together are signed with the secret,
-which is never sent, and every process checks the signatures of all others.
 """
 
 from __future__ import annotations
 
-import hmac
-import os
-import secrets
-from collections.abc import Sequence
-
 from torch.distributed import PrefixStore, Store
 
-TOKEN_VARIABLE = "TANDEM_TOKEN"
 # Keys outside of all prefixes: the start that is at home here, and the last process of another one that came by.
 DOOR, STRANGER = "door", "stranger"
 UNNAMED = "started by hand"
-
-
-def secret_token() -> bytes | None:
-    """The secret that all processes of a run must share, if the user has set one."""
-    return os.environ.get(TOKEN_VARIABLE, "").encode() or None
-
-
-def new_nonce() -> str:
-    return secrets.token_hex(16)
-
-
-def signature(token: bytes, nonces: Sequence[str], rank: int) -> str:
-    """Proof that a rank knows the secret, of use in this meeting only."""
-    return hmac.new(token, f"{rank} of {' '.join(nonces)}".encode(), "sha256").hexdigest()
-
-
-def same_signature(one: str, other: str) -> bool:
-    """Compare in a time that does not tell how much of them is the same."""
-    return hmac.compare_digest(one.encode(), other.encode())
 
 
 class Door:
