@@ -2,9 +2,9 @@
 
     python -m bench.preemption --signals 100
 
-Every trial trains the demo's grammar with a tiny model and dropout, sends SIGTERM to both processes after a time drawn
-from a seed (in a step, an evaluation, a checkpoint, the start-up or while they join), continues the run to its end and
-compares weights, optimizer and numbers with those of a run left alone.
+Two real processes train a tiny model with dropout; both get SIGTERM after a time drawn from a seed (in the start-up,
+while they join, in a step, an evaluation or a checkpoint). Started again, and stopped again, until it is at its end, a
+run has to end with the weights, the optimizer and the numbers of one left alone.
 """
 
 from __future__ import annotations
@@ -13,23 +13,22 @@ import argparse
 import json
 import os
 import random
-import shutil
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
 import time
-from collections import Counter
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 from tandem.layout import MODEL_FILE, OPTIMIZER_FILE, STATE_FILE
 from tandem.process_exit import stop_code
+from testbed.tiny_training import TINY_MODEL, make_corpus
 
 STEPS = 24
 SETTINGS = (
-    *("model.d_model=32", "model.heads=2", "model.d_ff=64", "model.dropout=0.1"),
-    *("batch.tokens=256", "batch.micro_batches=4", "search.beam=2", "train.precision=float32"),
+    *TINY_MODEL,
     *(f"train.max_steps={STEPS}", "train.log_every=2", "evaluation.every_steps=6", "checkpoint.every_steps=4"),
 )
 PROCESSES = 2
@@ -74,8 +73,8 @@ def same_end(left: Path, right: Path) -> bool:
     return same and numbers[0] == numbers[1]
 
 
-def trial(corpus: Path, run: Path, wait: float) -> tuple[float, str]:
-    """Stop a training after so many seconds: how long it took to end, and how it ended."""
+def stop(corpus: Path, run: Path, wait: float) -> tuple[float, set[int], str]:
+    """Stop a training after so many seconds: how long it took to end, its exit codes, and what was wrong with it."""
     processes = start(corpus, run)
     time.sleep(wait)
     asked = time.monotonic()
@@ -83,57 +82,44 @@ def trial(corpus: Path, run: Path, wait: float) -> tuple[float, str]:
         process.send_signal(signal.SIGTERM)
     errors = [process.communicate()[1].decode() for process in processes]
     seconds, codes = time.monotonic() - asked, {process.returncode for process in processes}
-    if any("Traceback" in text for text in errors):
-        return seconds, f"traceback: {errors}"
     # A run that was at its end when the signal came has ended well, too.
-    return seconds, "clean" if codes <= {stop_code(signal.SIGTERM), 0} else f"exit codes {sorted(codes)}: {errors}"
+    clean = codes <= {stop_code(signal.SIGTERM), 0} and not any("Traceback" in text for text in errors)
+    return seconds, codes, "" if clean else f"exit codes {sorted(codes)}: {errors}"
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--signals", type=int, default=100)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--deadline", type=float, default=30.0)
     arguments = parser.parse_args()
     draw = random.Random(arguments.seed)
-    ends, late, different, longest = Counter[str](), 0, 0, 0.0
+    taken: list[float] = []
+    unclean, runs, same = 0, 0, 0
     with tempfile.TemporaryDirectory() as temporary:
         directory = Path(temporary)
-        demo = [sys.executable, "-c", _MAKE_CORPUS, str(directory)]
-        subprocess.run(demo, check=True)
-        corpus, alone = directory / "corpus", directory / "alone"
-        began = time.monotonic()
+        with ProcessPoolExecutor(1) as worker:
+            corpus = worker.submit(make_corpus, directory).result()
+        alone, began = directory / "alone", time.monotonic()
         finish(corpus, alone)
         whole = time.monotonic() - began
-        for number in range(arguments.signals):
-            run, wait = directory / f"run-{number}", draw.uniform(0.0, whole)
-            seconds, end = trial(corpus, run, wait)
+        while len(taken) < arguments.signals:
+            run, codes = directory / f"run-{runs}", {1}
+            while codes != {0} and len(taken) < arguments.signals:
+                wait = draw.uniform(0.0, whole)
+                seconds, codes, wrong = stop(corpus, run, wait)
+                taken.append(seconds)
+                unclean += bool(wrong)
+                print(f"{len(taken)}: SIGTERM after {wait:.1f} s, {wrong or 'clean'} in {seconds:.1f} s", flush=True)
             finish(corpus, run)
-            same = same_end(alone, run)
-            ends[end], late, different = ends[end] + 1, late + (seconds > arguments.deadline), different + (not same)
-            longest = max(longest, seconds)
-            print(f"{number + 1}: SIGTERM after {wait:.1f} s, {end} in {seconds:.1f} s, same bits: {same}", flush=True)
-            shutil.rmtree(run)
+            runs, same = runs + 1, same + same_end(alone, run)
+            print(f"{same} of {runs} runs ended with the same bits", flush=True)
+    late = sum(seconds > arguments.deadline for seconds in taken)
     print(
-        f"{arguments.signals} signals: {ends['clean']} clean exits, {late} later than {arguments.deadline:.0f} s "
-        f"(longest {longest:.1f} s), {arguments.signals - different} bit-identical endings"
+        f"{len(taken)} signals: {len(taken) - unclean} clean exits, {late} later than {arguments.deadline:.0f} s "
+        f"(longest {max(taken):.1f} s); {same} of {runs} runs ended with the bits of one left alone"
     )
-    sys.exit(bool(late or different or ends["clean"] < arguments.signals))
-
-
-_MAKE_CORPUS = """
-import sys
-from pathlib import Path
-from tandem.config import CorpusConfig
-from tandem.corpus.prepare.pipeline import prepare
-from tandem.corpus.text_files import CorpusTexts
-from tandem.demo import write_demo_text
-if __name__ == "__main__":
-    directory = Path(sys.argv[1])
-    write_demo_text(directory, pairs=400)
-    train, dev, test = ((directory / f"{split}.en", directory / f"{split}.de") for split in ("train", "dev", "test"))
-    prepare(CorpusTexts([train], dev, test), directory / "corpus", CorpusConfig(vocab_size=600), jobs=1)
-"""
+    sys.exit(bool(late or unclean or same < runs))
 
 
 if __name__ == "__main__":

@@ -19,10 +19,10 @@ from torch import Tensor
 from torch.distributed import PrefixStore, Store
 
 from tandem.cluster.devices import gpu_count, gpu_of, local_device
-from tandem.cluster.join.secret import secret_token
 from tandem.cluster.join.launchers import ProcessRank, expected_hosts, process_rank, rendezvous, threads_of_task
 from tandem.cluster.join.meeting_store import Deadline, open_store
 from tandem.cluster.join.roll_call import Member, call_roll, combined_fault, start_together
+from tandem.cluster.join.secret import secret_token
 from tandem.cluster.liveness.liveness import START_AGAIN, Liveness
 from tandem.cluster.source_version import package_version
 from tandem.config import ClusterConfig

@@ -13,9 +13,9 @@ from typing import NoReturn, TypeVar
 from torch import distributed as dist
 from torch.distributed import DistError, DistNetworkError, DistStoreError, Store
 
-from tandem.cluster.join.secret import TOKEN_VARIABLE, new_nonce, same_signature, secret_token, signature
 from tandem.cluster.join.launchers import process_rank, rendezvous
 from tandem.cluster.join.meeting_store import Deadline, MeetingPlace, open_store
+from tandem.cluster.join.secret import TOKEN_VARIABLE, new_nonce, same_signature, secret_token, signature
 from tandem.errors import JoinError, SaidElsewhereError, TandemError
 from tandem.monitor.network_interfaces import host_identity, host_name
 from tandem.process_exit import ignore_sigterm

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tandem.cluster.join.secret import TOKEN_VARIABLE
 from tandem.cluster.join.launchers import HOSTS_VARIABLE, LAUNCH_ID_VARIABLE
+from tandem.cluster.join.secret import TOKEN_VARIABLE
 from tandem.monitor.network_interfaces import host_name, interfaces
 
 # The launch and the host that a process was started for, by which what an attempt left behind is found.
