@@ -60,7 +60,8 @@ class LossHistory:
     """The newest losses in nats per token, and the level from which they must not rise; part of the training state.
 
     Plain negative log-likelihood, so that label smoothing changes nothing. During the warm-up the level falls with the
-    loss, and the first window of a run sets it: losses above that of an untrained model are an explosion, too.
+    loss, and the first window of a run sets it: losses above that of an untrained model are an explosion, too. In an
+    emergency checkpoint those since the last log line are missing: a part of their sums is gone with the lost process.
     """
 
     recent: list[float] = field(default_factory=list)
