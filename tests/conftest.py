@@ -25,6 +25,9 @@ from tandem.demo import write_demo_text
 settings.register_profile("repeatable", deadline=None, derandomize=True)
 settings.load_profile("repeatable")
 
+# Fixtures that train a model, which takes longer than any test of the quick ring may.
+TRAINS = {"trained", "fluent"}
+
 # Small enough for dozens of steps a second, large enough to have two of everything that can be two.
 TINY = (
     "model.d_model=32",
@@ -42,6 +45,12 @@ TINY = (
     "evaluation.every_steps=6",
     "checkpoint.every_steps=4",
 )
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if TRAINS & set(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.slow)
 
 
 @pytest.fixture(scope="session")

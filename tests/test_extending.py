@@ -16,6 +16,8 @@ from testbed.journals import read_journal
 from tests.extending_examples import write_examples
 from tests.training.processes import run_training, train_on_hosts
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def plug_ins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:

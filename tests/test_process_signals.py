@@ -19,6 +19,8 @@ from tests.places import REPOSITORY
 # A lock that is taken twice is waited for in C, with Python's own lock let go, and no signal ends that: like gloo.
 STUCK = """
 import ctypes, sys, threading
+
+pytestmark = pytest.mark.slow
 def wait_for_ever():
     lock, libc, gate = ctypes.create_string_buffer(64), ctypes.CDLL(None), threading.Lock()
     libc.pthread_mutex_lock(lock)

@@ -56,6 +56,7 @@ def _read(pairs: EncodedPairs, rows: Sequence[int]) -> list[Pair]:
     return [(source.tolist(), target.tolist()) for source, target in zip(*sides, strict=True)]
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(_corpora(), st.integers(1, 4))
 def test_round_trip(corpus: tuple[int, list[Pair]], pairs_per_shard: int) -> None:
@@ -229,6 +230,7 @@ print(len(os.listdir("/proc/self/fd")), source.ids.tolist() == target.ids.tolist
 """
 
 
+@pytest.mark.slow
 def test_open_shards_hold_no_file_descriptors(tmp_path: Path) -> None:
     write_pairs(tmp_path, (([n], [n]) for n in range(400)), vocab_size=1000, pairs_per_shard=1)
     assert len(list(tmp_path.glob("*.npy"))) > 1600

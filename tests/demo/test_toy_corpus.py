@@ -55,6 +55,7 @@ def test_no_sentence_occurs_twice_in_or_across_the_splits(corpus: DemoCorpus) ->
     assert not [pair for pair in corpus.dev + corpus.test if pair.target in trained]
 
 
+@pytest.mark.slow
 def test_the_seed_alone_decides(corpus: DemoCorpus, corpus_of_seed_2: DemoCorpus) -> None:
     """Also in another process, where Python orders sets and hashes strings differently."""
     script = (

@@ -35,6 +35,7 @@ def little_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(examination, "CALIBRATION_SECONDS", 0.5)
 
 
+@pytest.mark.slow
 def test_alone_with_a_corpus(tiny_config: Callable[..., Config], tiny_corpus: PreparedCorpus, tmp_path: Path) -> None:
     stages = []
     diagnosis = examine(
@@ -74,6 +75,7 @@ def test_people_read_the_same_figures(tiny_config: Callable[..., Config], tmp_pa
     assert "with a second host like this one" in text
 
 
+@pytest.mark.slow
 def test_a_disk_too_small_is_advised_against(tiny_config: Callable[..., Config], tmp_path: Path) -> None:
     diagnosis = examine(tiny_config("checkpoint.keep_last=100000000"), None, None, tmp_path)
     assert "lower checkpoint.keep_last" in diagnosis.reasons_against[0]

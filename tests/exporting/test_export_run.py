@@ -36,6 +36,8 @@ SLOW_EXPORT = """
 import sys
 from tandem import export
 
+pytestmark = pytest.mark.slow
+
 def progress(stage, done, total, unit=""):
     if stage == "check":
         print("checking", flush=True)

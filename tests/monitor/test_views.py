@@ -32,6 +32,7 @@ def train(corpus: PreparedCorpus, run: Path, plug_ins: Path, *settings: str) -> 
     )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_view_from_outside_sees_every_record(tiny_corpus: PreparedCorpus, tmp_path: Path) -> None:
     write_examples(tmp_path)
     run = tmp_path / "run"
@@ -47,6 +48,7 @@ def test_a_view_from_outside_sees_every_record(tiny_corpus: PreparedCorpus, tmp_
     assert any((run / "tensorboard").iterdir())
 
 
+@pytest.mark.slow
 def test_views_that_raise_do_not_end_the_training(tiny_corpus: PreparedCorpus, tmp_path: Path) -> None:
     (tmp_path / "faulty.py").write_text(
         "from tandem.monitor.views import View\n"

@@ -8,6 +8,8 @@ import pytest
 
 from tests.rehearsal import children
 
+pytestmark = pytest.mark.slow
+
 MODULES = ("cases_values", "cases_rules", "cases_counts", "cases_machine")
 
 outcomes = functools.cache(children.run)

@@ -13,6 +13,8 @@ import pytest
 from rehearsal import build
 from tests.rehearsal import children
 
+pytestmark = pytest.mark.slow
+
 
 def test_two_processes_and_a_lost_peer() -> None:
     with socket.socket() as free:

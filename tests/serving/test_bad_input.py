@@ -16,6 +16,8 @@ from tandem.serving.serve_settings import ServeSettings
 from tandem.training.run_directory import Run
 from tests.serving.servers import RunningServer, running
 
+pytestmark = pytest.mark.slow
+
 GOOD = {"q": "I see a dog.", "source": "en", "target": "de"}
 
 

@@ -96,6 +96,7 @@ def tags_of(markup: str) -> Counter[str]:
     return Counter(token.raw for token in markup_tokens(markup) if token.kind != "text")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("depth", [1_000, 5_000])
 @pytest.mark.parametrize(
     "form", ["{0}a red dog{1} runs", "a {0}red{1} dog", "H{0}2{1}O", "a {0}red. A{1} dog", "a {0}<br>{1}<br>{0} dog{1}"]

@@ -17,6 +17,8 @@ from tandem.serving.http.translated_files import KEPT_BYTES, KEPT_SECONDS, Trans
 from tandem.training.run_directory import Run
 from tests.serving.servers import running
 
+pytestmark = pytest.mark.slow
+
 GOOD = {"q": "I see a dog.", "source": "en", "target": "de"}
 LONG = {**GOOD, "q": "The old man reads a book because it is good. " * 1500}
 

@@ -118,6 +118,7 @@ def test_a_loss_scale_survives_a_stop(tiny_corpus: PreparedCorpus, tiny_config: 
     assert (whole.directory / MODEL_FILE).read_bytes() == (halves.directory / MODEL_FILE).read_bytes()
 
 
+@pytest.mark.slow
 def test_patience_ends_a_run_and_the_end_is_kept(
     tiny_corpus: PreparedCorpus, tiny_config: Make, tmp_path: Path
 ) -> None:
@@ -182,6 +183,7 @@ class TestContinuation:
         assert ended.step == 6
         assert Config.load_saved(run / "config.yaml").train.max_steps == 6
 
+    @pytest.mark.slow
     def test_other_steps_need_a_word(self, run: Path, tiny_corpus: PreparedCorpus, tiny_config: Make) -> None:
         other = tiny_config(*self.settings("batch.tokens=300", "optimizer.clip_norm=0.5"))
         with pytest.raises(
@@ -193,6 +195,7 @@ class TestContinuation:
         notices = [record.as_dict()["message"] for record in collector.records if record.kind == "noticed"]
         assert "changed setting: batch.tokens was 256, now 300" in notices
 
+    @pytest.mark.slow
     def test_another_precision_takes_over_the_weights(
         self, run: Path, tiny_corpus: PreparedCorpus, tiny_config: Make
     ) -> None:

@@ -15,6 +15,7 @@ from tandem.config import Config
 from tandem.training.train_state import TrainState
 
 
+@pytest.mark.slow
 def test_a_training_that_is_over_leaves_nothing_in_memory(tiny_config: Callable[..., Config]) -> None:
     """Runs try a few steps before they begin: what those held must not stay on the card."""
     device = torch.device("cpu")

@@ -106,6 +106,7 @@ def test_a_stranger_is_refused_by_name_and_the_run_goes_on() -> None:
     assert found == ["met a, b", refused, "met a, b"]
 
 
+@pytest.mark.slow
 def test_a_run_whose_own_process_is_missing_does_not_take_the_stranger() -> None:
     """As two steps of one Slurm job at one port did."""
     meeting = Meeting(2)
@@ -135,6 +136,7 @@ def test_hosts_may_have_a_run_at_different_places() -> None:
     assert found == ["met a, b"] * 2
 
 
+@pytest.mark.slow
 def test_a_long_wait_is_explained(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(meeting_store, "SAY_AFTER_SECONDS", 1.0)
     meeting = Meeting(3)

@@ -267,6 +267,7 @@ def test_multi30k_offline(tmp_path: Path) -> None:
     assert contents(texts) == [(CORPORA / "multi30k" / f"{s}.{x}").read_bytes() for s in stems for x in ("en", "de")]
 
 
+@pytest.mark.slow
 @needs_shared
 def test_tatoeba_offline(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "de-en.txt.zip", "w") as archive:

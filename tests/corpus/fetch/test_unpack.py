@@ -213,6 +213,7 @@ def test_no_more_than_the_cap_is_unpacked(packed: bytes, archive: Path, text: Pa
     assert "unpacks to more than 300,000 bytes" in refusal(archive, {name: text / "a"}, cap=300_000)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wants_it", [True, False])
 def test_a_bomb_is_refused_while_it_goes_off(wants_it: bool, archive: Path, text: Path) -> None:
     # 80 MB of nothing in 80 kB, wanted or passed over on the way to another member.

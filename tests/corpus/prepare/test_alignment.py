@@ -59,6 +59,7 @@ def without(lines: Sequence[bytes], *positions: int) -> list[bytes]:
 NAMES = ["demo", "multi30k/train", pytest.param("tatoeba/tatoeba", marks=pytest.mark.slow)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_sound_corpora_are_not_accused(name: str) -> None:
     source, target = corpus(name)
@@ -97,6 +98,7 @@ def test_odd_text_is_not_accused(source: Lines, target: Lines) -> None:
     assert found_in(target, source) is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_unrelated_text_is_told_from_sound_text_and_not_called_shifted(name: str) -> None:
     source, target = corpus(name)

@@ -106,6 +106,7 @@ def test_whatever_the_bytes_there_is_a_verdict(source: bytes, target: bytes) -> 
     assert 0 <= judged[0] <= len(rules.names)
 
 
+@pytest.mark.slow
 def test_sentences_in_another_language_are_dropped_on_request() -> None:
     pytest.importorskip("py3langid", reason="the extra `languages` is not installed")
     settings = CorpusConfig(identify_languages=True)

@@ -30,6 +30,7 @@ def found_in(directory: Path, chunks: list[Lines]) -> list[list[int]]:
     return [sorted(lines_in_chunk(found, number).tolist() + within) for number, within in enumerate(inside)]
 
 
+@pytest.mark.slow
 @given(
     st.lists(
         st.lists(st.none() | st.tuples(st.sampled_from("abc"), st.sampled_from("abc")), max_size=8),
@@ -59,6 +60,7 @@ def test_the_border_between_the_sides_counts(tmp_path: Path) -> None:
     assert found_in(tmp_path, [[("ab", "c"), ("a", "bc"), ("ab", "c")]]) == [[2]]
 
 
+@pytest.mark.slow
 @given(
     st.lists(st.tuples(st.sampled_from("abcd"), st.sampled_from("abcd")), min_size=1, max_size=12), st.integers(1, 4)
 )

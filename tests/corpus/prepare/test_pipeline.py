@@ -190,12 +190,14 @@ def test_the_number_of_processes_changes_nothing(many: Files, train: Files, dev:
     assert len(list((tmp_path / "1" / "train").glob("*.source.npy"))) == 5
 
 
+@pytest.mark.slow
 def test_examples_of_what_was_dropped(train: Files, dev: Files, tmp_path: Path) -> None:
     corpus = prepare(CorpusTexts([train, train], dev), tmp_path / "corpus", SETTINGS, examples=2)
     found = {rule: len(examples) for rule, examples in corpus.dropped_examples.items() if examples}
     assert found == {"duplicate": 2}
 
 
+@pytest.mark.slow
 def test_odd_lines_are_dropped_and_counted_and_nothing_shifts(train: Files, dev: Files, tmp_path: Path) -> None:
     odd = [b"x" * 100_000_000, b"nul \0", b"old mac\r", b"latin \xfc", b"\xef\xbf\xbd", b"   ", b"word " * 81, b"z"]
     given = list(zip(*(path.read_text().splitlines() for path in train), strict=True))

@@ -78,6 +78,8 @@ from tandem.corpus.prepare.resume_log import ResumeLog
 from tandem.corpus.prepare.stage_runner import stage_runner
 from tandem.corpus.progress import no_progress
 
+pytestmark = pytest.mark.slow
+
 def wait(number):
     print(os.getpid(), flush=True)
     time.sleep(600)

@@ -241,6 +241,7 @@ finally:
     assert answer["bound"] in (MATRIX, MEMORY)
 
 
+@pytest.mark.slow
 def test_the_command_line_advises_against_what_does_not_fit() -> None:
     done = _doctor("transformer-big", "--card", "t4", "batch.tokens=65536")
     assert done.returncode == 1

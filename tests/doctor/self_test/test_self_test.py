@@ -50,6 +50,7 @@ def command(directory: Path) -> tuple[str, ...]:
     return ("doctor", "demo", *TINY, "--self-test", "--seconds", "0.2", "--run", str(directory), "--json")
 
 
+@pytest.mark.slow
 def test_without_a_card_it_says_so() -> None:
     child = start("tandem", "doctor", "--self-test", environment={"CUDA_VISIBLE_DEVICES": ""})
     out, err = child.communicate(timeout=120)

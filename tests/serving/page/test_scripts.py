@@ -102,6 +102,7 @@ def test_two_lines_that_change_leave_those_between_alone(page: playwright.Page) 
     assert changed(page, "\n".join(lines), "\n".join(others)) == ["First.\n", "Last.\n"]
 
 
+@pytest.mark.slow
 @given(st.lists(st.text(st.sampled_from("aB. \n"), max_size=24), min_size=1, max_size=6))
 def test_whatever_changes_the_sentences_are_those_of_the_whole_text(page: playwright.Page, texts: list[str]) -> None:
     assert page.evaluate(SCENE, texts)["sentences"] == page.evaluate(SCENE, texts[-1:])["sentences"]
