@@ -2,6 +2,7 @@
 
     python -m bench.faults --kills 200
     python -m bench.faults --kills 30 --strategy int4 --seed 7 --trial 3
+    python -m bench.faults --strategy int4 --trial 0 --aims "rank 1 at operation 3 of checkpoint write 2"
 
 Two real processes on two "hosts" train a tiny model with dropout; SIGKILL hits one of them or both, in the places of
 testbed/faults/places.py or at any instant. Started again, and killed again, the run has to end with the same bits:
@@ -37,7 +38,7 @@ def main() -> None:
     arguments.add_argument("--strategy", nargs="+", choices=STRATEGIES, default=list(STRATEGIES))
     arguments.add_argument("--seed", type=int, default=1)
     arguments.add_argument("--trial", type=int, help="repeat this trial of each strategy, and no other")
-    arguments.add_argument("--aims", nargs="+", help="places to kill at, one after the other, instead of random ones")
+    arguments.add_argument("--aims", nargs="+", help="places to kill at, one after the other, or kills as they are printed")
     arguments.add_argument("--dir", type=Path, help="where runs go; those that end differently stay there")
     options = arguments.parse_args()
     directory = options.dir or Path(tempfile.mkdtemp(prefix="tandem-faults-"))

@@ -21,7 +21,7 @@ from tandem.cluster.exchange.traffic import BASELINE
 from tandem.cluster.world import World
 from tandem.config import Config
 from tandem.corpus.prepared import PreparedCorpus
-from tandem.layout import RunPaths
+from tandem.layout import RunPaths, checkpoint_directories
 from tandem.monitor.activity import ACTIVITY
 from tandem.monitor.journal import Recorder
 from tandem.monitor.network_interfaces import TrafficMeter
@@ -402,9 +402,16 @@ class Trainer:
             return f"there is no checkpoint yet{where}"
         return f"the state after step {newest:,} is saved, and the same command goes on from there"
 
-    def _settled_progress(self) -> TrainingProgress:
-        """The progress that belongs to the weights as they are, for another thread that saves them."""
-        progress, before = self.state.progress, self._before_evaluation
+    def _settled_progress(self) -> TrainingProgress | None:
+        """The progress that belongs to the weights as they are, for another thread that saves them; None if unknown."""
+        progress, before, best = self.state.progress, self._before_evaluation, self.saves.best_under_way
+        if (
+            best is not None
+            and not self.world.is_leader
+            and best not in checkpoint_directories(self.store.best_directory)
+        ):
+            # The first process may have ended before it wrote the weights of this evaluation: it has to be made again.
+            return before if best == progress.step else None
         if self._evaluated_step == progress.step or not self.due(self.config.evaluation.every_steps):
             return replace(progress)
         # The evaluation of this step is yet to be made, or not finished.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import socket
 import sys
@@ -11,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from testbed.faults.places import STEP, Notes, Trap
+from testbed.faults.places import START_UP, STEP, Notes, Trap
 from testbed.faults.rank_process import RankOrder, fork, start_fresh
 
 # Between two looks at the processes.
@@ -41,6 +42,15 @@ class Kill:
         if self.trap.operation is not None:
             return f"{who} at operation {self.trap.operation} of {self.trap.place} {self.trap.visit}"
         return f"{who} {self.delay * 1000:.1f} ms into {self.trap.place} {self.trap.visit}"
+
+    @classmethod
+    def parse(cls, text: str) -> Kill | None:
+        """A kill at an operation, from the words that it is printed in."""
+        found = re.fullmatch(r"(?:all|rank (\d+)) at operation (\d+) of (.+) (\d+)", text)
+        if found is None:
+            return None
+        rank, operation, place, visit = found.groups()
+        return cls(int(rank or 0), rank is None, Trap(place, int(visit), int(operation)), fresh=place == START_UP)
 
 
 @dataclass(frozen=True)

@@ -84,7 +84,7 @@ class Trials:
         reached: list[int] = []
         """The step that each session had come to, for those that had begun to train."""
         for aim in aims or [random.choice(AIMS) for _ in range(kills)]:
-            kill = self._kill(random, aim, _begun(site))
+            kill = Kill.parse(aim) or self._kill(random, aim, _begun(site))
             end = run_session(site, kill)
             if not end.killed:
                 ended.wrong += _faults(end, f"not killed ({kill})")

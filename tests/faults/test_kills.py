@@ -38,6 +38,20 @@ def test_killed_in_every_place_a_run_ends_with_the_same_bits() -> None:
     assert "1 bit-identical endings" in said
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("strategy", "instant"),
+    [
+        # While the weights of an evaluation are to be written among the best, and the other process goes on.
+        ("allreduce", "rank 0 at operation 0 of checkpoint write 3"),
+        # While a host is to save its part of the first checkpoint, of which the other one has saved all of its own.
+        ("powersgd", "rank 1 at operation 0 of checkpoint write 1"),
+    ],
+)
+def test_what_only_one_process_has_written_does_not_count(strategy: str, instant: str) -> None:
+    assert "1 bit-identical endings" in kill("--strategy", strategy, "--trial", "0", "--aims", instant)
+
+
 @pytest.mark.long
 def test_thirty_kills_over_all_strategies() -> None:
     said = kill("--kills", "30", "--seed", "2")

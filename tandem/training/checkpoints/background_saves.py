@@ -106,6 +106,12 @@ class BackgroundSaves:
         """Copy the weights after an evaluation and write them if they are among the best."""
         self._begin("best checkpoint", state.progress.step, self._store.saving_if_best(state, bleu))
 
+    @property
+    def best_under_way(self) -> int | None:
+        """Step of the newest evaluation, if the first process may not have written its weights among the best yet."""
+        steps = [part.step for part in self._unsettled if part.what != "checkpoint"]
+        return max(steps, default=None)
+
     def finish(self) -> None:
         """Wait until this process has written, or failed to write, all that it was handed; others are not asked."""
         for part in self._unsettled:

@@ -50,7 +50,7 @@ class EmergencySaver:
         store: CheckpointStore,
         exchange_state: ExchangeState,
         *,
-        settled: Callable[[], TrainingProgress],
+        settled: Callable[[], TrainingProgress | None],
         session: str,
     ) -> None:
         self._paths, self._world, self._stepper = RunPaths(directory), world, stepper
@@ -70,8 +70,9 @@ class EmergencySaver:
             suppress(TandemError, OSError, RuntimeError),
             state.whole.kept(CHANGE_SECONDS) as whole,
         ):
-            if whole and _answers(self._world.device) and self._stepper.sound():
-                self._save(replace(state, progress=self._settled()))
+            progress = self._settled() if whole and _answers(self._world.device) and self._stepper.sound() else None
+            if progress is not None:
+                self._save(replace(state, progress=progress))
 
     def _save(self, state: TrainState) -> None:
         step, exchange = state.progress.step, self._stepper.exchange
