@@ -13,6 +13,7 @@ import hashlib
 import json
 import shutil
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,8 @@ FORMAT = 2
 FORMAT_WITHOUT_SUMS = 1
 # Directories with this prefix are being written or removed; no reader looks at them.
 HIDDEN = "."
+# The end of a hidden name under which a whole checkpoint waits until another has its name.
+REPLACED = ".replaced"
 # Names that checkpoints get which a run does not continue from although they are the newest.
 DAMAGED, INCOMPLETE, DIVERGED = "damaged-", "incomplete-", "diverged-"
 
@@ -128,10 +131,13 @@ def write(directory: Path, files: Mapping[str, Mapping[str, Tensor]], facts: Map
 
 
 def put_in_place(temporary: Path, directory: Path) -> None:
-    """Give a whole checkpoint its name, once all of it is on the disk."""
+    """Give a whole checkpoint its name, once all of it is on the disk; what had the name goes only then."""
     fsync_tree(temporary)
+    replaced = directory.with_name(f"{HIDDEN}{directory.name}{REPLACED}")
     while True:
-        remove(directory)
+        if directory.exists():
+            shutil.rmtree(replaced, ignore_errors=True)
+            directory.rename(replaced)
         try:
             temporary.rename(directory)
             break
@@ -140,6 +146,7 @@ def put_in_place(temporary: Path, directory: Path) -> None:
             if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
                 raise
     fsync_path(directory.parent)
+    shutil.rmtree(replaced, ignore_errors=True)
 
 
 def _sums(digests: Mapping[str, str]) -> bytes:
@@ -220,7 +227,14 @@ def remove_oldest(parent: Path, keep: int) -> None:
 
 
 def remove_leftovers(parent: Path) -> None:
-    """Remove what a killed process was writing or removing."""
+    """Remove what a killed process was writing or removing, and restore what it had not replaced yet."""
+    # A disk that has become read-only still holds checkpoints to read.
+    for replaced in parent.glob(f"{HIDDEN}step-*{REPLACED}"):
+        directory = parent / replaced.name.removeprefix(HIDDEN).removesuffix(REPLACED)
+        with suppress(OSError):
+            if directory.exists():
+                shutil.rmtree(replaced)
+            else:
+                replaced.rename(directory)
     for leftover in (*parent.glob(f"{HIDDEN}step-*.writing"), *parent.glob(f"{HIDDEN}step-*.removing")):
-        # A disk that has become read-only still holds checkpoints to read.
         shutil.rmtree(leftover, ignore_errors=True)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -279,12 +281,18 @@ def test_a_newer_format_is_refused_with_the_version_that_reads_it(state: TrainSt
 
 
 @pytest.mark.parametrize("overwriting", [False, True])
-@pytest.mark.parametrize("moment", ["save_file", "sha256_of", "fsync_tree", "remove"])
+@pytest.mark.parametrize(
+    ("owner", "moment"),
+    [
+        *((checkpoints, name) for name in ("save_file", "sha256_of", "fsync_tree", "fsync_path")),
+        *((Path, "rename"), (shutil, "rmtree")),
+    ],
+)
 def test_a_crash_at_any_moment_of_saving_loses_nothing(
-    moment: str, overwriting: bool, state: TrainState, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    owner: Any, moment: str, overwriting: bool, state: TrainState, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The process dies at the first, second, ... call of something that saving does."""
-    real = getattr(checkpoints, moment)
+    real = getattr(owner, moment)
     for survived in range(20):
         run = tmp_path / str(survived)
         store = store_with_steps(run, state, 1, keep_last=5)
@@ -299,13 +307,13 @@ def test_a_crash_at_any_moment_of_saving_loses_nothing(
                 raise Crash
             return real(*arguments, **keywords)
 
-        monkeypatch.setattr(checkpoints, moment, dying)
+        monkeypatch.setattr(owner, moment, dying)
         try:
             store.save(state)
             crashed = False
         except Crash:
             crashed = True
-        monkeypatch.setattr(checkpoints, moment, real)
+        monkeypatch.setattr(owner, moment, real)
         # What the next process finds: a whole checkpoint, no leftovers, no complaint.
         found = newest(run, pytest.fail)
         assert found is not None
