@@ -122,7 +122,7 @@ def write(directory: Path, files: Mapping[str, Mapping[str, Tensor]], facts: Map
         versions = {"tandem": tandem.__version__, "torch": torch.__version__}
         state = {"format": FORMAT, "versions": versions, **facts, "files": written}
         (temporary / STATE_FILE).write_text(json.dumps(state, indent=2) + "\n")
-        (temporary / SUMS_FILE).write_bytes(_sums(digests | {STATE_FILE: sha256_of(temporary / STATE_FILE)}))
+        (temporary / SUMS_FILE).write_bytes(digest_lines(digests | {STATE_FILE: sha256_of(temporary / STATE_FILE)}))
         put_in_place(temporary, directory)
     except (OSError, SafetensorError) as error:
         shutil.rmtree(temporary, ignore_errors=True)
@@ -149,7 +149,8 @@ def put_in_place(temporary: Path, directory: Path) -> None:
     shutil.rmtree(replaced, ignore_errors=True)
 
 
-def _sums(digests: Mapping[str, str]) -> bytes:
+def digest_lines(digests: Mapping[str, str]) -> bytes:
+    """Digests by file name, in the form that `sha256sum -c` reads."""
     return "".join(f"{digest}  {name}\n" for name, digest in sorted(digests.items())).encode()
 
 
@@ -198,7 +199,7 @@ def _check_files(directory: Path, state: Mapping[str, Any], sums: bytes | None) 
     if state["format"] == FORMAT_WITHOUT_SUMS:
         return
     # Made anew and compared as a whole, so that no byte of it can be another either.
-    if sums != _sums(found | {STATE_FILE: sha256_of(directory / STATE_FILE)}):
+    if sums != digest_lines(found | {STATE_FILE: sha256_of(directory / STATE_FILE)}):
         raise DamagedCheckpointError(f"{directory / SUMS_FILE}: damaged or missing")
 
 

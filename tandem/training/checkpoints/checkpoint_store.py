@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, nullcontext, suppress
 from itertools import islice
 from pathlib import Path
 from typing import TypeVar
@@ -28,6 +28,7 @@ from tandem.training.checkpoints.checkpoint import (
     write,
 )
 from tandem.training.checkpoints.mirror import Mirror
+from tandem.training.checkpoints.mirror_place import MirrorError
 from tandem.training.run_lease import check_lease
 from tandem.training.train_state import TrainState
 
@@ -55,12 +56,9 @@ class CheckpointStore:
     def whole(self, damaged: dict[int, str], before: int | None = None) -> Iterator[Checkpoint]:
         """The checkpoints (before a step) that pass their digests, newest first; why others are damaged, by step.
 
-        Where there is none, or not whole, the mirror is asked for it.
+        Those that only the mirror has, or has whole, are fetched when their turn comes.
         """
-        steps = list(checkpoint_directories(self.last_directory))
-        if not steps and self._mirror is not None:
-            steps = self._mirror.steps(self.last_directory)
-        for step in reversed(steps):
+        for step in sorted({*checkpoint_directories(self.last_directory), *self._mirrored()}, reverse=True):
             if before is not None and step >= before:
                 continue
             directory = self.last_directory / checkpoint_name(step)
@@ -71,6 +69,15 @@ class CheckpointStore:
                     yield read(directory)
                 else:
                     damaged[step] = str(error)
+
+    def _mirrored(self) -> list[int]:
+        try:
+            return [] if self._mirror is None else self._mirror.steps(self.last_directory)
+        except MirrorError:
+            # A run that is here goes on without; the first copy tells.
+            if checkpoint_directories(self.last_directory):
+                return []
+            raise
 
     def best(self) -> list[Checkpoint]:
         """The whole ones among the best checkpoints, best first; of equals the earlier one."""
@@ -120,12 +127,20 @@ class WritableCheckpointStore(CheckpointStore):
 
         Newer ones to resume from are damaged, or `otherwise`; they are kept under another name.
         """
-        for found, directory in checkpoint_directories(self.last_directory).items():
-            if found > step:
+        check_lease(self._run)
+        with self._removing_after(self.last_directory, step) as newer:
+            for found, directory in newer.items():
                 put_aside(directory, DAMAGED if found in damaged else otherwise)
-        for found, directory in checkpoint_directories(self.best_directory).items():
-            if found > step:
+        with self._removing_after(self.best_directory, step) as newer:
+            for directory in newer.values():
                 remove(directory)
+
+    @contextmanager
+    def _removing_after(self, parent: Path, step: int) -> Iterator[dict[int, Path]]:
+        """The checkpoints after a step, which go; in the mirror, too."""
+        newer = {found: path for found, path in checkpoint_directories(parent).items() if found > step}
+        with self._mirror.going_back(parent, step) if self._mirror and newer else nullcontext():
+            yield newer
 
     def save(self, state: TrainState) -> Checkpoint:
         """Save a state to resume from, now; older ones stay until `prune`."""

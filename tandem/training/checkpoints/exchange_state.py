@@ -7,7 +7,7 @@ hosts/host-1/step-00004000/optimizer.safetensors  Adam's means, where the hosts 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 
 from torch import Tensor
@@ -88,6 +88,12 @@ class ExchangeState:
         if self._world.is_host_leader:
             remove(self._directory / checkpoint_name(step))
 
+    def _remove_after(self, step: int) -> None:
+        newer = [path for found, path in checkpoint_directories(self._directory).items() if found > step]
+        with self._mirror.going_back(self._directory, step) if self._mirror and newer else nullcontext():
+            for directory in newer:
+                remove(directory)
+
     def can_resume(self, step: int) -> bool:
         """Whether this host has all that it needs to go on from a step exactly as it would have."""
         needed = self._keeps_state and self._world.is_host_leader and len(self._world.hosts) > 1
@@ -104,10 +110,8 @@ class ExchangeState:
         step, saved, missing = state.progress.step, {}, False
         if self._world.is_host_leader:
             remove_leftovers(self._directory)
-            for found, directory in checkpoint_directories(self._directory).items():
-                # Left by steps that the run has gone back from, or by another run before this one.
-                if found > step:
-                    remove(directory)
+            # Left by steps that the run has gone back from, or by another run before this one.
+            self._remove_after(step)
             if step and self.files(state, exchange):
                 saved = self._saved(step)
                 missing = not saved
