@@ -9,6 +9,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from tandem.corpus.prepared import PreparedCorpus
@@ -39,6 +40,30 @@ def test_a_lease_of_a_living_process_is_respected(tmp_path: Path) -> None:
         RunLease(path).take(at_once)
     first.release()
     assert not path.exists()
+
+
+def test_a_living_process_lives_however_its_clock_is_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The time of day at which a process began moves with the clock."""
+    if not Path("/proc/self/stat").exists():
+        pytest.skip("needs /proc")
+    path, began = tmp_path / LEASE_FILE, iter(range(100))
+    monkeypatch.setattr(psutil.Process, "create_time", lambda process: float(next(began)))
+    first = RunLease(path)
+    first.take(at_once)
+    with pytest.raises(TandemError, match="another process is training here"):
+        RunLease(path).take(at_once)
+    first.release()
+
+
+def test_without_proc_the_time_of_its_start_tells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_lease, "_PROC_SELF", tmp_path / "nothing")
+    path = tmp_path / LEASE_FILE
+    first = RunLease(path)
+    first.take(at_once)
+    assert json.loads(path.read_text())["started"] == psutil.Process().create_time()
+    with pytest.raises(TandemError, match="another process is training here"):
+        RunLease(path).take(at_once)
+    first.release()
 
 
 def test_the_lease_of_a_dead_process_of_this_machine_is_taken_at_once(tmp_path: Path) -> None:
