@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from itertools import islice
@@ -24,12 +23,11 @@ from tandem.training.checkpoints.checkpoint import (
     remove,
     remove_leftovers,
     remove_oldest,
-    save,
     write,
 )
 from tandem.training.checkpoints.mirror import Mirror
 from tandem.training.checkpoints.mirror_place import MirrorError
-from tandem.training.run_lease import check_lease
+from tandem.training.run_lease import check_lease, has_lost_lease
 from tandem.training.train_state import TrainState
 
 T = TypeVar("T")
@@ -95,9 +93,6 @@ class CheckpointStore:
     def go_back_to(self, step: int, damaged: Iterable[int], otherwise: str = INCOMPLETE) -> None:
         """Do nothing: only the first process writes."""
 
-    def save(self, state: TrainState) -> Checkpoint | None:
-        """Do nothing: only the first process writes."""
-
     def saving(self, state: TrainState) -> Write[Checkpoint] | None:
         """Nothing to write: only the first process does."""
 
@@ -117,8 +112,6 @@ class WritableCheckpointStore(CheckpointStore):
     def __init__(self, run: Path, config: CheckpointConfig, mirror: Mirror | None = None) -> None:
         super().__init__(run, mirror)
         self._run, self._config = run, config
-        # An emergency may want to save while a thread writes what was saved before.
-        self._writing = threading.Lock()
         for directory in (self.last_directory, self.best_directory):
             remove_leftovers(directory)
 
@@ -142,21 +135,14 @@ class WritableCheckpointStore(CheckpointStore):
         with self._mirror.going_back(parent, step) if self._mirror and newer else nullcontext():
             yield newer
 
-    def save(self, state: TrainState) -> Checkpoint:
-        """Save a state to resume from, now; older ones stay until `prune`."""
-        with self._writing:
-            check_lease(self._run)
-            return save(self.last_directory / checkpoint_name(state.progress.step), state)
-
     def saving(self, state: TrainState) -> Write[Checkpoint]:
         """Copy a state to resume from; what is returned writes the copy."""
         directory = self.last_directory / checkpoint_name(state.progress.step)
         files, facts = snapshot(state.tensors()), {"numbers": state.numbers()}
 
         def write_copy() -> Checkpoint:
-            with self._writing:
-                check_lease(self._run)
-                return write(directory, files, facts)
+            check_lease(self._run)
+            return write(directory, files, facts)
 
         return write_copy
 
@@ -170,8 +156,8 @@ class WritableCheckpointStore(CheckpointStore):
             rivals = [checkpoint for checkpoint in self.best() if checkpoint.directory != directory]
             if sum((rival.bleu or 0.0) >= bleu for rival in rivals) >= self._config.keep_best:
                 return None
-            with self._writing:
-                saved = write(directory, files, facts)
+            check_lease(self._run)
+            saved = write(directory, files, facts)
             for checkpoint in self.best()[self._config.keep_best :]:
                 remove(checkpoint.directory)
             return saved
@@ -180,6 +166,9 @@ class WritableCheckpointStore(CheckpointStore):
 
     def prune(self, settled: int) -> None:
         """Remove the oldest, now that all hosts have what belongs to the newest, the one of step `settled`."""
+        # They are another's now; all processes learn it from the next write, which is refused.
+        if has_lost_lease(self._run):
+            return
         remove_oldest(self.last_directory, self._config.keep_last)
         for aside in self.last_directory.glob(f"{INCOMPLETE}step-*"):
             # Its steps have been taken again by now.
@@ -188,7 +177,8 @@ class WritableCheckpointStore(CheckpointStore):
 
     def withdraw(self, step: int) -> None:
         """Remove a checkpoint that not all hosts have their part of."""
-        remove(self.last_directory / checkpoint_name(step))
+        if not has_lost_lease(self._run):
+            remove(self.last_directory / checkpoint_name(step))
 
 
 def damaged_checkpoints(directory: Path, reasons: Iterable[str]) -> TandemError:

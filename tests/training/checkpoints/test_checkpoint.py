@@ -69,7 +69,7 @@ def store_with_steps(run: Path, state: TrainState, steps: int, keep_last: int) -
     store = WritableCheckpointStore(run, CheckpointConfig(keep_last=keep_last))
     for _ in range(steps):
         take_step(state)
-        store.save(state)
+        store.saving(state)()
         store.prune(state.progress.step)
     return store
 
@@ -232,7 +232,7 @@ def test_going_on_after_damage_keeps_what_is_saved_from_then_on(state: TrainStat
     newest.restore(state)
     again = WritableCheckpointStore(tmp_path, CheckpointConfig(keep_last=1))
     take_step(state)
-    saved = again.save(state)
+    saved = again.saving(state)()
     again.prune(saved.step)
     assert saved.size > 0
     assert sorted(path.name for path in store.last_directory.iterdir()) == [
@@ -309,7 +309,7 @@ def test_a_crash_at_any_moment_of_saving_loses_nothing(
 
         monkeypatch.setattr(owner, moment, dying)
         try:
-            store.save(state)
+            store.saving(state)()
             crashed = False
         except Crash:
             crashed = True
@@ -343,7 +343,6 @@ def test_the_best_are_kept_by_bleu_without_the_optimizer(state: TrainState, tmp_
 
 def test_another_process_writes_nothing(state: TrainState, tmp_path: Path) -> None:
     store = CheckpointStore(tmp_path)
-    assert store.save(state) is None
     assert store.saving(state) is None
     assert store.saving_if_best(state, 50.0) is None
     assert list(tmp_path.iterdir()) == []

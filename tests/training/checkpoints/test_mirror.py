@@ -105,7 +105,7 @@ def run(tiny_config: Callable[..., Config], tmp_path: Path) -> Path:
     store = WritableCheckpointStore(directory, CheckpointConfig())
     for _ in range(2):
         take_step(state)
-        store.save(state)
+        store.saving(state)()
     store.saving_if_best(state, 10.0)()
     for name in (RUN_FILE, CONFIG_FILE):
         (directory / name).write_text(name)
