@@ -214,11 +214,18 @@ def remove(directory: Path) -> None:
 
 
 def put_aside(directory: Path, prefix: str) -> None:
-    """Give a checkpoint a name that no reader takes for one."""
-    if directory.exists():
-        aside = directory.with_name(f"{prefix}{directory.name}")
-        remove(aside)
-        directory.rename(aside)
+    """Give a checkpoint a name that no reader takes for one.
+
+    The newest of a kind is enough to look into what happened; incomplete ones can still be of use, and all stay.
+    """
+    if not directory.exists():
+        return
+    aside = directory.with_name(f"{prefix}{directory.name}")
+    remove(aside)
+    directory.rename(aside)
+    for older in directory.parent.glob(f"{prefix}step-*") if prefix != INCOMPLETE else ():
+        if older != aside:
+            remove(older)
 
 
 def remove_oldest(parent: Path, keep: int) -> None:
@@ -237,5 +244,5 @@ def remove_leftovers(parent: Path) -> None:
                 shutil.rmtree(replaced)
             else:
                 replaced.rename(directory)
-    for leftover in (*parent.glob(f"{HIDDEN}step-*.writing"), *parent.glob(f"{HIDDEN}step-*.removing")):
+    for leftover in (*parent.glob(f"{HIDDEN}step-*.writing"), *parent.glob(f"{HIDDEN}*step-*.removing")):
         shutil.rmtree(leftover, ignore_errors=True)

@@ -20,7 +20,14 @@ from tandem.layout import MODEL_FILE, OPTIMIZER_FILE, STATE_FILE, SUMS_FILE
 from tandem.storage import sha256_of
 from tandem.training.checkpoints import checkpoint as checkpoints
 from tandem.training.checkpoints.average import average
-from tandem.training.checkpoints.checkpoint import Checkpoint, DamagedCheckpointError, read, save
+from tandem.training.checkpoints.checkpoint import (
+    DIVERGED,
+    INCOMPLETE,
+    Checkpoint,
+    DamagedCheckpointError,
+    read,
+    save,
+)
 from tandem.training.checkpoints.checkpoint_store import CheckpointStore, WritableCheckpointStore
 from tandem.training.checkpoints.resume import find_checkpoint
 from tandem.training.train_state import TrainState
@@ -235,8 +242,23 @@ def test_going_on_after_damage_keeps_what_is_saved_from_then_on(state: TrainStat
     saved = again.saving(state)()
     again.prune(saved.step)
     assert saved.size > 0
+    # Of several damaged ones the newest stays: they would fill the disk.
+    assert sorted(path.name for path in store.last_directory.iterdir()) == ["damaged-step-00000004", "step-00000003"]
+
+
+def test_one_of_each_kind_that_is_put_aside_stays_and_all_that_are_incomplete(
+    state: TrainState, tmp_path: Path
+) -> None:
+    store = store_with_steps(tmp_path, state, 6, keep_last=6)
+    store.go_back_to(5, (), INCOMPLETE)
+    store.go_back_to(3, (5,), DIVERGED)
+    store.go_back_to(2, (), DIVERGED)
+    # A kill in the middle of a removal.
+    (store.last_directory / ".diverged-step-00000004.removing").mkdir()
+    WritableCheckpointStore(tmp_path, CheckpointConfig())
     assert sorted(path.name for path in store.last_directory.iterdir()) == [
-        *("damaged-step-00000003", "damaged-step-00000004", "step-00000003"),
+        *("damaged-step-00000005", "diverged-step-00000003"),
+        *("incomplete-step-00000006", "incomplete-step-00000007", "step-00000002"),
     ]
 
 
