@@ -76,7 +76,7 @@ class Training:
         usual = [self.step() for _ in range(steps)]
         costs.step += usual
         start = time.perf_counter()
-        self.store.save(self.state)
+        self.store.saving(self.state)()
         costs.in_turn.append(time.perf_counter() - start)
         self.clock.lap()
         with self.clock.measure("checkpoint"):

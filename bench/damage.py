@@ -36,7 +36,7 @@ def saved_run(directory: Path) -> None:
             parameter.grad = torch.randn_like(parameter)
         state.optimizer.step()
         state.progress.step += 1
-        store.save(state)
+        store.saving(state)()
 
 
 def damage(file: Path, chance: random.Random) -> str:

@@ -130,16 +130,19 @@ def waiting_lock(
 
 
 def split_remote(target: str) -> tuple[str | None, str]:
-    """Host and path of `host:path` or `user@host:path`; no host for a path on this one. ValueError for neither."""
+    """Host and path of `host:path` or `user@host:path`; no host for a path on this one. ValueError for neither.
+
+    `~` is the user's home, here or there, where no shell will say so: there paths begin at home anyway.
+    """
     before, colon, path = target.partition(":")
     if not colon or "/" in before:
         if not target or target.startswith("-"):
             raise ValueError("Input should be a directory, host:path or user@host:path")
-        return None, target
+        return None, str(Path(target).expanduser()) if target.startswith("~") else target
     # A name that begins with a dash would be an option of ssh's.
     if not _REMOTE_HOST.fullmatch(before) or not path:
         raise ValueError("Input should be a directory, host:path or user@host:path, with a plain host name")
-    return before, path
+    return before, "." if path == "~" else path.removeprefix("~/") or "."
 
 
 def error_in_words(error: BaseException) -> str:

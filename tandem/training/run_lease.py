@@ -27,6 +27,7 @@ BEAT_SECONDS, STILL_SECONDS = 5.0, 20.0
 # Two that come at the same moment both write; after so long, the one that wrote first sees that it was second.
 RACE_SECONDS = 1.0
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_PROC_SELF = Path("/proc/self/stat")
 _held: dict[Path, RunLease] = {}
 
 
@@ -44,8 +45,8 @@ class RunLease:
         holder = _read(self._path)
         if holder is not None and _lives(self._path, holder, pause):
             raise _held_by(self._path, holder)
-        process = psutil.Process()
-        mine = {"token": self._token, "host": host_name(), "process": process.pid, "started": process.create_time()}
+        pid = os.getpid()
+        mine = {"token": self._token, "host": host_name(), "process": pid, "started": _started(pid)}
         write_json(self._path, {**mine, "machine": _machine()})
         pause(RACE_SECONDS)
         self.check()
@@ -96,6 +97,15 @@ def check_lease(run: Path) -> None:
         _held[run].check()
 
 
+def has_lost_lease(run: Path) -> bool:
+    """Whether this process held the lease of a run and has lost it."""
+    try:
+        check_lease(run)
+    except TandemError:
+        return True
+    return False
+
+
 def _read(path: Path) -> dict[str, Any] | None:
     """The holder's description; None if there is no lease, or nothing that could be one."""
     try:
@@ -107,8 +117,8 @@ def _read(path: Path) -> dict[str, Any] | None:
 
 def _lives(path: Path, holder: dict[str, Any], pause: Callable[[float], object]) -> bool:
     if holder.get("machine") == _machine():
-        with suppress(psutil.Error, TypeError, ValueError, KeyError):
-            return bool(psutil.Process(holder["process"]).create_time() == holder["started"])
+        with suppress(psutil.Error, OSError, TypeError, ValueError, KeyError):
+            return _started(int(holder["process"])) == holder["started"]
         return False
     before = _touched(path)
     for _ in range(int(STILL_SECONDS)):
@@ -116,6 +126,14 @@ def _lives(path: Path, holder: dict[str, Any], pause: Callable[[float], object])
         if _touched(path) != before:
             return True
     return False
+
+
+def _started(pid: int) -> float:
+    """When a process began, as the system counts: a number that no other process with that id has had."""
+    if _PROC_SELF.exists():
+        # In ticks since the system began: times of day move when the clock is set. The name before may hold spaces.
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
+    return psutil.Process(pid).create_time()
 
 
 def _touched(path: Path) -> int:

@@ -71,6 +71,8 @@ class Trainer:
         self._resume()
         self.stop_signal: int | None = None
         """The signal by which this process was asked to stop, or, once all have voted, any of them."""
+        self.stop_by: float | None = None
+        """The instant of time.monotonic() by which a process that was asked to stop ends, alone if need be."""
         self.loader = make_loader(self.batches, world)
         self.stepper = Stepper(
             config,
@@ -369,6 +371,8 @@ class Trainer:
         if not (self.stepper.stop_asked and self.stepper.exchange.in_sync_after(progress.step)):
             return None
         self.stop_signal = voted_signal(self.stepper.stop_asked)
+        # A process that no signal has reached was asked by the others' votes.
+        self.stop_by = self.stop_by or time.monotonic() + self.config.train.stop_seconds
         return ASKED_TO_STOP
 
     def save(self, *, last: bool = False) -> None:
@@ -379,7 +383,7 @@ class Trainer:
         self._sum_results()
         self._stop_if_exploded()
         with self.clock.measure("checkpoint"):
-            self.saves.save(self.state, self.stepper.exchange, last=last, hurry=self.stepper.stop_asked > 0)
+            self.saves.save(self.state, self.stepper.exchange, last=last, stop_by=self.stop_by)
 
     def catch_up(self) -> None:
         """Evaluate first, if the run goes on from an emergency checkpoint whose step was to be evaluated."""
@@ -392,6 +396,7 @@ class Trainer:
         # The best checkpoint of the newest evaluation may not be written yet.
         self.saves.finish()
         self._emergency.save()
+        self.saves.copy_in_emergency()
         return self.checkpoint_left()
 
     def checkpoint_left(self) -> str:

@@ -6,17 +6,24 @@ import json
 import os
 import signal
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
+import torch
 
+from tandem.config import CheckpointConfig, Config
 from tandem.corpus.prepared import PreparedCorpus
 from tandem.errors import TandemError
-from tandem.layout import LEASE_FILE
+from tandem.layout import LEASE_FILE, checkpoint_directories
 from tandem.training import run_lease
+from tandem.training.checkpoints.checkpoint_store import WritableCheckpointStore
 from tandem.training.run_lease import RunLease, check_lease, leased
+from tandem.training.train_state import TrainState
 from testbed import no_locks
+from tests.training.checkpoints.test_checkpoint import take_step
 from tests.training.processes import train_command
 
 ELSEWHERE = {"token": "theirs", "host": "vm9", "process": 1, "started": 1.0, "machine": "another"}
@@ -39,6 +46,30 @@ def test_a_lease_of_a_living_process_is_respected(tmp_path: Path) -> None:
         RunLease(path).take(at_once)
     first.release()
     assert not path.exists()
+
+
+def test_a_living_process_lives_however_its_clock_is_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The time of day at which a process began moves with the clock."""
+    if not Path("/proc/self/stat").exists():
+        pytest.skip("needs /proc")
+    path, began = tmp_path / LEASE_FILE, iter(range(100))
+    monkeypatch.setattr(psutil.Process, "create_time", lambda process: float(next(began)))
+    first = RunLease(path)
+    first.take(at_once)
+    with pytest.raises(TandemError, match="another process is training here"):
+        RunLease(path).take(at_once)
+    first.release()
+
+
+def test_without_proc_the_time_of_its_start_tells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_lease, "_PROC_SELF", tmp_path / "nothing")
+    path = tmp_path / LEASE_FILE
+    first = RunLease(path)
+    first.take(at_once)
+    assert json.loads(path.read_text())["started"] == psutil.Process().create_time()
+    with pytest.raises(TandemError, match="another process is training here"):
+        RunLease(path).take(at_once)
+    first.release()
 
 
 def test_the_lease_of_a_dead_process_of_this_machine_is_taken_at_once(tmp_path: Path) -> None:
@@ -87,6 +118,28 @@ def test_whoever_has_lost_the_lease_writes_nothing_more(tmp_path: Path, monkeypa
             check_lease(tmp_path)
     # It is not this process's to remove.
     assert (tmp_path / LEASE_FILE).exists()
+
+
+def test_nor_does_it_remove_anything(
+    tiny_config: Callable[..., Config], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_lease, "RACE_SECONDS", 0.0)
+    store = WritableCheckpointStore(tmp_path, CheckpointConfig(keep_last=1, keep_best=1))
+    state = TrainState.fresh(tiny_config(), 64, torch.device("cpu"))
+    store.saving_if_best(state, 10.0)()
+    for _ in range(2):
+        take_step(state)
+        store.saving(state)()
+    with leased(tmp_path / LEASE_FILE):
+        lease_of(tmp_path / LEASE_FILE)
+        for refused in (store.saving(state), store.saving_if_best(state, 20.0), lambda: store.go_back_to(1, ())):
+            with pytest.raises(TandemError, match="on vm9"):
+                refused()
+        # What one process alone does is left undone: the others learn of it from the next write.
+        store.prune(2)
+        store.withdraw(1)
+    assert list(checkpoint_directories(store.last_directory)) == [1, 2]
+    assert list(checkpoint_directories(store.best_directory)) == [0]
 
 
 def test_damage_is_no_lease(tmp_path: Path) -> None:

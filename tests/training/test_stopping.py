@@ -180,13 +180,14 @@ def test_left_alone_again_and_again_a_run_ends_with_the_same_bits(tiny_corpus: P
         )
     assert step >= 3
     # The second one hangs when an evaluation is due, and the first is asked to stop: it cannot wait for ever.
-    with started_ranks([tiny_corpus] * 2, [run] * 2, TOGETHER, *WATCHED, "train.stop_seconds=10") as (first, second):
+    hasty = (*WATCHED, "train.stop_seconds=10", f"checkpoint.mirror={tmp_path / 'place'}")
+    with started_ranks([tiny_corpus] * 2, [run] * 2, TOGETHER, *hasty) as (first, second):
         until(first, "step 6/")
         second.send_signal(signal.SIGSTOP)
         first.send_signal(signal.SIGUSR1)
         assert "stopped by SIGUSR1 without the other processes; the state after step" in first.communicate()[1]
         assert first.returncode == stop_code(signal.SIGUSR1)
-    assert newest(run) >= 6
+    assert newest(tmp_path / "place") == newest(run) >= 6
     # Asked again, it does not wait for the deadline.
     patient = (*WATCHED, "train.stop_seconds=100000")
     with started_ranks([tiny_corpus] * 2, [run] * 2, TOGETHER, *patient) as (first, second):
@@ -209,6 +210,20 @@ def test_left_alone_again_and_again_a_run_ends_with_the_same_bits(tiny_corpus: P
     with started_ranks([tiny_corpus] * 2, [run] * 2, TOGETHER, LONGER) as processes:
         assert [process.wait() for process in processes] == [0, 0]
     assert_same_end(undisturbed, run)
+
+
+@pytest.mark.slow
+def test_what_is_saved_when_a_process_is_lost_is_copied_to_the_mirror(
+    tiny_corpus: PreparedCorpus, tmp_path: Path
+) -> None:
+    run, place = tmp_path / "run", tmp_path / "place"
+    settings = (*WATCHED, f"checkpoint.mirror={place}")
+    with started_ranks([tiny_corpus] * 2, [run] * 2, TOGETHER, *settings) as (first, second):
+        until(first, "step 3/")
+        second.kill()
+        assert "is saved, and the same command goes on from there" in first.communicate()[1]
+        assert first.returncode == LOST_PEER_CODE
+    assert newest(place) == newest(run) >= 3
 
 
 @pytest.mark.slow

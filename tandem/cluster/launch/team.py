@@ -79,7 +79,7 @@ def put_in_order(order: LaunchOrder, found: Inspection, newest_known: int = 0) -
     def suitability(host: LaunchHost) -> tuple[bool, bool, int]:
         fact = found.facts[host]
         step = -1 if fact.newest_step is None else fact.newest_step
-        # A host without the run gets it from the mirror; one with an old copy would go on from that.
+        # A host without the run gets it from the mirror; an old copy would go on alone if the mirror cannot be reached.
         old = order.mirrored and fact.has_run and step < newest_known
         return not old, fact.has_run, step
 

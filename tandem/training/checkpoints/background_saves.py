@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tandem.cluster.exchange.exchange import Exchange
+from tandem.cluster.join.launchers import kills_after_a_second
 from tandem.cluster.world import World
 from tandem.errors import TandemError
 from tandem.monitor.journal import Recorder
@@ -26,8 +27,8 @@ from tandem.training.checkpoints.exchange_state import ExchangeState
 from tandem.training.checkpoints.mirror import Mirror
 from tandem.training.train_state import TrainState
 
-# Longest wait at the end for a copy in a second place. Launchers kill half a minute after they have asked to stop.
-LAST_COPY_SECONDS, HURRIED_COPY_SECONDS = 600.0, 15.0
+# Longest wait for a copy in a second place: at the end of a session, and of a process that others have left alone.
+LAST_COPY_SECONDS, EMERGENCY_COPY_SECONDS = 600.0, 5.0
 
 
 @dataclass
@@ -83,17 +84,19 @@ class BackgroundSaves:
         """Whether this process's thread is at work."""
         return any(not part.result.done() for part in self._unsettled)
 
-    def save(self, state: TrainState, exchange: Exchange, *, last: bool = False, hurry: bool = False) -> None:
+    def save(self, state: TrainState, exchange: Exchange, *, last: bool = False, stop_by: float | None = None) -> None:
         """Copy the state and begin to write it, on all processes; the last one of a session is waited for.
 
-        So is its copy in the mirror, for a while; if the process was asked to stop, for a short one.
+        So is its copy in the mirror, for a while: for half the time that is left, if the process has to stop by a
+        certain instant of time.monotonic().
         """
         self.settle(goes_on=True)
         step = state.progress.step
         self._begin("checkpoint", step, _both(self._exchange_state.saving(state, exchange), self._store.saving(state)))
         if last:
             self.settle(goes_on=False)
-            if not self._mirror.finish(HURRIED_COPY_SECONDS if hurry else LAST_COPY_SECONDS):
+            seconds = LAST_COPY_SECONDS if stop_by is None else max(0.0, (stop_by - time.monotonic()) / 2)
+            if not self._mirror.finish(seconds):
                 self._notice(step, "checkpoint.mirror has no copy of this step yet; it is made when the run continues")
             self._tell_mirror(step)
 
@@ -116,6 +119,13 @@ class BackgroundSaves:
         """Wait until this process has written, or failed to write, all that it was handed; others are not asked."""
         for part in self._unsettled:
             part.result.exception()
+
+    def copy_in_emergency(self) -> None:
+        """Copy to the mirror what this process has saved without the others, as far as a few seconds allow."""
+        self._mirror.copy()
+        # There the saving itself, and the words at the end, need all the time there is.
+        if not kills_after_a_second():
+            self._mirror.finish(EMERGENCY_COPY_SECONDS)
 
     def tell_failures(self) -> None:
         """Record what this process could not write, as soon as it is known, unless all will fail of it."""

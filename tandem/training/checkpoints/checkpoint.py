@@ -13,6 +13,7 @@ import hashlib
 import json
 import shutil
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,8 @@ FORMAT = 2
 FORMAT_WITHOUT_SUMS = 1
 # Directories with this prefix are being written or removed; no reader looks at them.
 HIDDEN = "."
+# The end of a hidden name under which a whole checkpoint waits until another has its name.
+REPLACED = ".replaced"
 # Names that checkpoints get which a run does not continue from although they are the newest.
 DAMAGED, INCOMPLETE, DIVERGED = "damaged-", "incomplete-", "diverged-"
 
@@ -119,7 +122,7 @@ def write(directory: Path, files: Mapping[str, Mapping[str, Tensor]], facts: Map
         versions = {"tandem": tandem.__version__, "torch": torch.__version__}
         state = {"format": FORMAT, "versions": versions, **facts, "files": written}
         (temporary / STATE_FILE).write_text(json.dumps(state, indent=2) + "\n")
-        (temporary / SUMS_FILE).write_bytes(_sums(digests | {STATE_FILE: sha256_of(temporary / STATE_FILE)}))
+        (temporary / SUMS_FILE).write_bytes(digest_lines(digests | {STATE_FILE: sha256_of(temporary / STATE_FILE)}))
         put_in_place(temporary, directory)
     except (OSError, SafetensorError) as error:
         shutil.rmtree(temporary, ignore_errors=True)
@@ -128,10 +131,13 @@ def write(directory: Path, files: Mapping[str, Mapping[str, Tensor]], facts: Map
 
 
 def put_in_place(temporary: Path, directory: Path) -> None:
-    """Give a whole checkpoint its name, once all of it is on the disk."""
+    """Give a whole checkpoint its name, once all of it is on the disk; what had the name goes only then."""
     fsync_tree(temporary)
+    replaced = directory.with_name(f"{HIDDEN}{directory.name}{REPLACED}")
     while True:
-        remove(directory)
+        if directory.exists():
+            shutil.rmtree(replaced, ignore_errors=True)
+            directory.rename(replaced)
         try:
             temporary.rename(directory)
             break
@@ -140,9 +146,11 @@ def put_in_place(temporary: Path, directory: Path) -> None:
             if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
                 raise
     fsync_path(directory.parent)
+    shutil.rmtree(replaced, ignore_errors=True)
 
 
-def _sums(digests: Mapping[str, str]) -> bytes:
+def digest_lines(digests: Mapping[str, str]) -> bytes:
+    """Digests by file name, in the form that `sha256sum -c` reads."""
     return "".join(f"{digest}  {name}\n" for name, digest in sorted(digests.items())).encode()
 
 
@@ -191,7 +199,7 @@ def _check_files(directory: Path, state: Mapping[str, Any], sums: bytes | None) 
     if state["format"] == FORMAT_WITHOUT_SUMS:
         return
     # Made anew and compared as a whole, so that no byte of it can be another either.
-    if sums != _sums(found | {STATE_FILE: sha256_of(directory / STATE_FILE)}):
+    if sums != digest_lines(found | {STATE_FILE: sha256_of(directory / STATE_FILE)}):
         raise DamagedCheckpointError(f"{directory / SUMS_FILE}: damaged or missing")
 
 
@@ -206,11 +214,18 @@ def remove(directory: Path) -> None:
 
 
 def put_aside(directory: Path, prefix: str) -> None:
-    """Give a checkpoint a name that no reader takes for one."""
-    if directory.exists():
-        aside = directory.with_name(f"{prefix}{directory.name}")
-        remove(aside)
-        directory.rename(aside)
+    """Give a checkpoint a name that no reader takes for one.
+
+    The newest of a kind is enough to look into what happened; incomplete ones can still be of use, and all stay.
+    """
+    if not directory.exists():
+        return
+    aside = directory.with_name(f"{prefix}{directory.name}")
+    remove(aside)
+    directory.rename(aside)
+    for older in directory.parent.glob(f"{prefix}step-*") if prefix != INCOMPLETE else ():
+        if older != aside:
+            remove(older)
 
 
 def remove_oldest(parent: Path, keep: int) -> None:
@@ -220,7 +235,14 @@ def remove_oldest(parent: Path, keep: int) -> None:
 
 
 def remove_leftovers(parent: Path) -> None:
-    """Remove what a killed process was writing or removing."""
-    for leftover in (*parent.glob(f"{HIDDEN}step-*.writing"), *parent.glob(f"{HIDDEN}step-*.removing")):
-        # A disk that has become read-only still holds checkpoints to read.
+    """Remove what a killed process was writing or removing, and restore what it had not replaced yet."""
+    # A disk that has become read-only still holds checkpoints to read.
+    for replaced in parent.glob(f"{HIDDEN}step-*{REPLACED}"):
+        directory = parent / replaced.name.removeprefix(HIDDEN).removesuffix(REPLACED)
+        with suppress(OSError):
+            if directory.exists():
+                shutil.rmtree(replaced)
+            else:
+                replaced.rename(directory)
+    for leftover in (*parent.glob(f"{HIDDEN}step-*.writing"), *parent.glob(f"{HIDDEN}*step-*.removing")):
         shutil.rmtree(leftover, ignore_errors=True)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, nullcontext, suppress
 from itertools import islice
 from pathlib import Path
 from typing import TypeVar
@@ -24,11 +23,11 @@ from tandem.training.checkpoints.checkpoint import (
     remove,
     remove_leftovers,
     remove_oldest,
-    save,
     write,
 )
 from tandem.training.checkpoints.mirror import Mirror
-from tandem.training.run_lease import check_lease
+from tandem.training.checkpoints.mirror_place import MirrorError
+from tandem.training.run_lease import check_lease, has_lost_lease
 from tandem.training.train_state import TrainState
 
 T = TypeVar("T")
@@ -55,12 +54,9 @@ class CheckpointStore:
     def whole(self, damaged: dict[int, str], before: int | None = None) -> Iterator[Checkpoint]:
         """The checkpoints (before a step) that pass their digests, newest first; why others are damaged, by step.
 
-        Where there is none, or not whole, the mirror is asked for it.
+        Those that only the mirror has, or has whole, are fetched when their turn comes.
         """
-        steps = list(checkpoint_directories(self.last_directory))
-        if not steps and self._mirror is not None:
-            steps = self._mirror.steps(self.last_directory)
-        for step in reversed(steps):
+        for step in sorted({*checkpoint_directories(self.last_directory), *self._mirrored()}, reverse=True):
             if before is not None and step >= before:
                 continue
             directory = self.last_directory / checkpoint_name(step)
@@ -71,6 +67,15 @@ class CheckpointStore:
                     yield read(directory)
                 else:
                     damaged[step] = str(error)
+
+    def _mirrored(self) -> list[int]:
+        try:
+            return [] if self._mirror is None else self._mirror.steps(self.last_directory)
+        except MirrorError:
+            # A run that is here goes on without; the first copy tells.
+            if checkpoint_directories(self.last_directory):
+                return []
+            raise
 
     def best(self) -> list[Checkpoint]:
         """The whole ones among the best checkpoints, best first; of equals the earlier one."""
@@ -86,9 +91,6 @@ class CheckpointStore:
         return max(checkpoint_directories(self.last_directory), default=None)
 
     def go_back_to(self, step: int, damaged: Iterable[int], otherwise: str = INCOMPLETE) -> None:
-        """Do nothing: only the first process writes."""
-
-    def save(self, state: TrainState) -> Checkpoint | None:
         """Do nothing: only the first process writes."""
 
     def saving(self, state: TrainState) -> Write[Checkpoint] | None:
@@ -110,8 +112,6 @@ class WritableCheckpointStore(CheckpointStore):
     def __init__(self, run: Path, config: CheckpointConfig, mirror: Mirror | None = None) -> None:
         super().__init__(run, mirror)
         self._run, self._config = run, config
-        # An emergency may want to save while a thread writes what was saved before.
-        self._writing = threading.Lock()
         for directory in (self.last_directory, self.best_directory):
             remove_leftovers(directory)
 
@@ -120,18 +120,20 @@ class WritableCheckpointStore(CheckpointStore):
 
         Newer ones to resume from are damaged, or `otherwise`; they are kept under another name.
         """
-        for found, directory in checkpoint_directories(self.last_directory).items():
-            if found > step:
+        check_lease(self._run)
+        with self._removing_after(self.last_directory, step) as newer:
+            for found, directory in newer.items():
                 put_aside(directory, DAMAGED if found in damaged else otherwise)
-        for found, directory in checkpoint_directories(self.best_directory).items():
-            if found > step:
+        with self._removing_after(self.best_directory, step) as newer:
+            for directory in newer.values():
                 remove(directory)
 
-    def save(self, state: TrainState) -> Checkpoint:
-        """Save a state to resume from, now; older ones stay until `prune`."""
-        with self._writing:
-            check_lease(self._run)
-            return save(self.last_directory / checkpoint_name(state.progress.step), state)
+    @contextmanager
+    def _removing_after(self, parent: Path, step: int) -> Iterator[dict[int, Path]]:
+        """The checkpoints after a step, which go; in the mirror, too."""
+        newer = {found: path for found, path in checkpoint_directories(parent).items() if found > step}
+        with self._mirror.going_back(parent, step) if self._mirror and newer else nullcontext():
+            yield newer
 
     def saving(self, state: TrainState) -> Write[Checkpoint]:
         """Copy a state to resume from; what is returned writes the copy."""
@@ -139,9 +141,8 @@ class WritableCheckpointStore(CheckpointStore):
         files, facts = snapshot(state.tensors()), {"numbers": state.numbers()}
 
         def write_copy() -> Checkpoint:
-            with self._writing:
-                check_lease(self._run)
-                return write(directory, files, facts)
+            check_lease(self._run)
+            return write(directory, files, facts)
 
         return write_copy
 
@@ -155,8 +156,8 @@ class WritableCheckpointStore(CheckpointStore):
             rivals = [checkpoint for checkpoint in self.best() if checkpoint.directory != directory]
             if sum((rival.bleu or 0.0) >= bleu for rival in rivals) >= self._config.keep_best:
                 return None
-            with self._writing:
-                saved = write(directory, files, facts)
+            check_lease(self._run)
+            saved = write(directory, files, facts)
             for checkpoint in self.best()[self._config.keep_best :]:
                 remove(checkpoint.directory)
             return saved
@@ -165,6 +166,9 @@ class WritableCheckpointStore(CheckpointStore):
 
     def prune(self, settled: int) -> None:
         """Remove the oldest, now that all hosts have what belongs to the newest, the one of step `settled`."""
+        # They are another's now; all processes learn it from the next write, which is refused.
+        if has_lost_lease(self._run):
+            return
         remove_oldest(self.last_directory, self._config.keep_last)
         for aside in self.last_directory.glob(f"{INCOMPLETE}step-*"):
             # Its steps have been taken again by now.
@@ -173,7 +177,8 @@ class WritableCheckpointStore(CheckpointStore):
 
     def withdraw(self, step: int) -> None:
         """Remove a checkpoint that not all hosts have their part of."""
-        remove(self.last_directory / checkpoint_name(step))
+        if not has_lost_lease(self._run):
+            remove(self.last_directory / checkpoint_name(step))
 
 
 def damaged_checkpoints(directory: Path, reasons: Iterable[str]) -> TandemError:

@@ -6,8 +6,9 @@ hosts/host-1/step-00004000/optimizer.safetensors  Adam's means, where the hosts 
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 
 from torch import Tensor
@@ -46,6 +47,8 @@ class ExchangeState:
         self._mirror = mirror
         self._directory = RunPaths(run).host_state(world.host)
         self._world, self._keep_last, self._keeps_state = world, keep_last, plan.strategy.keeps_state
+        # In an emergency one thread saves the step that another may be writing.
+        self._writing = threading.Lock()
         # Saved state is of no use to a run in which any of this differs.
         self._facts = {
             "exchange": str(plan),
@@ -53,11 +56,6 @@ class ExchangeState:
             **plan.strategy.state_settings(settings),
             "order": "forward",  # of the weights in the saved vectors
         }
-
-    def save(self, state: TrainState, exchange: Exchange) -> None:
-        """Save what belongs to the checkpoint that is about to be written, now."""
-        self.write(state.progress.step, self.files(state, exchange))
-        self.prune()
 
     def saving(self, state: TrainState, exchange: Exchange) -> Write[None] | None:
         """Copy what belongs to the checkpoint that is about to be written; what is returned writes the copy."""
@@ -72,10 +70,13 @@ class ExchangeState:
         return (self._directory / checkpoint_name(step)).is_dir()
 
     def write(self, step: int, files: Mapping[str, Mapping[str, Tensor]]) -> None:
-        """Save this host's files of a step, if there are any."""
-        if self._world.is_host_leader and files:
-            facts = {"numbers": {"progress": {"step": step}}, **self._facts}
-            write(self._directory / checkpoint_name(step), files, facts)
+        """Save this host's files of a step, if there are any and they are not saved yet."""
+        if not self._world.is_host_leader or not files:
+            return
+        facts = {"numbers": {"progress": {"step": step}}, **self._facts}
+        with self._writing:
+            if not self.holds(step):
+                write(self._directory / checkpoint_name(step), files, facts)
 
     def prune(self) -> None:
         """Remove the oldest."""
@@ -87,6 +88,12 @@ class ExchangeState:
         """Remove what belongs to a checkpoint that could not be written everywhere."""
         if self._world.is_host_leader:
             remove(self._directory / checkpoint_name(step))
+
+    def _remove_after(self, step: int) -> None:
+        newer = [path for found, path in checkpoint_directories(self._directory).items() if found > step]
+        with self._mirror.going_back(self._directory, step) if self._mirror and newer else nullcontext():
+            for directory in newer:
+                remove(directory)
 
     def can_resume(self, step: int) -> bool:
         """Whether this host has all that it needs to go on from a step exactly as it would have."""
@@ -104,10 +111,8 @@ class ExchangeState:
         step, saved, missing = state.progress.step, {}, False
         if self._world.is_host_leader:
             remove_leftovers(self._directory)
-            for found, directory in checkpoint_directories(self._directory).items():
-                # Left by steps that the run has gone back from, or by another run before this one.
-                if found > step:
-                    remove(directory)
+            # Left by steps that the run has gone back from, or by another run before this one.
+            self._remove_after(step)
             if step and self.files(state, exchange):
                 saved = self._saved(step)
                 missing = not saved

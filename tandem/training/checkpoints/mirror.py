@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
+import threading
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from tandem.cluster.world import World
 from tandem.config import CheckpointConfig
@@ -17,9 +22,19 @@ from tandem.layout import (
     checkpoint_name,
     checkpoint_step,
 )
-from tandem.storage import error_in_words
-from tandem.training.checkpoints.checkpoint import DAMAGED, DamagedCheckpointError, put_aside, read
+from tandem.storage import error_in_words, sha256_of, write_whole
+from tandem.training.checkpoints.checkpoint import (
+    DAMAGED,
+    HIDDEN,
+    DamagedCheckpointError,
+    digest_lines,
+    put_aside,
+    read,
+)
 from tandem.training.checkpoints.mirror_place import MirrorError, MirrorPlace, open_place
+
+# In a directory of checkpoints: the step that the run has gone back to, until the mirror has removed what came after.
+GONE_BACK = ".gone-back"
 
 
 class Mirror:
@@ -36,6 +51,10 @@ class Mirror:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="mirror")
         self._copies: list[Future[None]] = []
         self._failing, self._trouble = "", ""
+        self._choosing = threading.Lock()
+        """Held while it is settled which checkpoints the run has, and which of the mirror's it has gone back from."""
+        self._damaged_here: set[str] = set()
+        """Checkpoints of the run that were told to be damaged."""
         self._damaged_there: set[str] = set()
         """Copies that arrived damaged: they have the digests of whole ones, and must be made again."""
 
@@ -47,21 +66,36 @@ class Mirror:
                 self._copies.append(self._thread.submit(self._copy_all, self._place))
 
     def finish(self, seconds: float) -> bool:
-        """Wait for so long until everything is copied; whether it is, or never will be in this session."""
-        return not wait(self._copies, timeout=seconds).not_done
+        """Wait for so long until everything is copied; whether it is."""
+        return not wait(self._copies, timeout=seconds).not_done and not self._failing
 
     def pop_trouble(self) -> str:
         """What the user should know of the mirror, once."""
         trouble, self._trouble = self._trouble, ""
         return trouble
 
-    def names(self, directory: Path) -> set[str]:
-        """What the mirror has of a directory of the run."""
-        return set() if self._place is None else self._place.names(self._relative(directory))
-
     def steps(self, directory: Path) -> list[int]:
-        """Steps of the checkpoints that the mirror has of a directory of the run, oldest first."""
-        return _steps(self.names(directory))
+        """Steps of the checkpoints that the mirror has of a directory of the run, oldest first.
+
+        Those that the run has gone back from do not count.
+        """
+        if self._place is None:
+            return []
+        tree, last = self._relative(directory), _gone_back_to(directory)
+        return [step for step in _steps(self._place.listing([tree])[tree]) if last is None or step <= last]
+
+    @contextmanager
+    def going_back(self, directory: Path, step: int) -> Iterator[None]:
+        """Around the removal of checkpoints after a step: their copies in the mirror go, too, with the next copy.
+
+        Until then a file in the directory says so, also to later sessions.
+        """
+        if self._place is None:
+            yield
+            return
+        with self._choosing:
+            write_whole(directory / GONE_BACK, str(step).encode())
+            yield
 
     def fetch(self, directory: Path) -> bool:
         """Bring a checkpoint from the mirror into its place in the run; whether it was there and arrived whole.
@@ -69,7 +103,7 @@ class Mirror:
         What is in its place is damaged, and kept under another name.
         """
         try:
-            if self._place is None or directory.name not in self.names(directory.parent):
+            if self._place is None or checkpoint_step(directory) not in self.steps(directory.parent):
                 return False
             put_aside(directory, DAMAGED)
             self._place.get(self._relative(directory), directory)
@@ -86,11 +120,10 @@ class Mirror:
 
     def _copy_all(self, place: MirrorPlace) -> None:
         try:
-            for file in self._small:
-                if file.is_file():
-                    place.put(file, file.name)
+            found = place.listing([".", *self._trees])
+            self._copy_small(place, found["."].get(SUMS_FILE, b""))
             for tree in self._trees:
-                self._copy_tree(place, tree)
+                self._copy_tree(place, tree, found[tree])
         except (MirrorError, OSError) as error:
             why = str(error) if isinstance(error, MirrorError) else error_in_words(error)
             if not self._failing:
@@ -101,28 +134,64 @@ class Mirror:
                 self._trouble = f"checkpoint.mirror: {place.target}: has everything again"
             self._failing = ""
 
-    def _copy_tree(self, place: MirrorPlace, tree: str) -> None:
-        local = checkpoint_directories(self._run / tree)
-        there = _steps(place.names(tree))
-        for step, directory in local.items():
-            name = f"{tree}/{checkpoint_name(step)}"
-            try:
-                changed = step not in there or place.sums(name) != (directory / SUMS_FILE).read_bytes()
-                if changed or name in self._damaged_there:
-                    place.put(directory, name)
-                    self._damaged_there.discard(name)
-            except (MirrorError, OSError):
-                # Training may have removed it meanwhile: then there is a newer one to copy next.
-                if directory.exists():
-                    raise
-        if not local:
+    def _copy_small(self, place: MirrorPlace, sums_there: bytes) -> None:
+        contents = {file.name: file.read_bytes() for file in self._small if file.is_file()}
+        sums = digest_lines({name: hashlib.sha256(content).hexdigest() for name, content in contents.items()})
+        if sums == sums_there:
             return
-        # As many as there are here, and one more to resume from: other hosts' copies may be a step behind.
-        kept = (
-            list(local) if tree == RunPaths(self._run).best.name else sorted({*there, *local})[-self._keep_last - 1 :]
-        )
-        for step in set(there) - set(kept):
-            place.remove(f"{tree}/{checkpoint_name(step)}")
+        # From copies, because the files may change until all have been sent.
+        with TemporaryDirectory() as copies:
+            for name, content in (*contents.items(), (SUMS_FILE, sums)):
+                (Path(copies) / name).write_bytes(content)
+            place.put_files(Path(copies))
+
+    def _copy_tree(self, place: MirrorPlace, tree: str, there: Mapping[str, bytes]) -> None:
+        with self._choosing:
+            last, local = _gone_back_to(self._run / tree), checkpoint_directories(self._run / tree)
+        have = set(_steps(there))
+        if last is not None:
+            gone = {step for step in have if step > last}
+            place.remove([f"{tree}/{checkpoint_name(step)}" for step in gone])
+            have -= gone
+            with self._choosing:
+                # Unless it has gone back once more.
+                if _gone_back_to(self._run / tree) == last:
+                    (self._run / tree / GONE_BACK).unlink()
+        for step, directory in local.items():
+            sums = there.get(directory.name) if step in have else None
+            if self._copy_checkpoint(place, directory, sums):
+                have.add(step)
+        # A mirror is not emptied because the run is.
+        kept = have
+        if local and tree == RunPaths(self._run).best.name:
+            kept = have & set(local)
+        elif local:
+            # As many as there are here, and one more to resume from: other hosts' copies may be a step behind.
+            kept = set(sorted(have)[-self._keep_last - 1 :])
+        left_over = [name for name in there if name.startswith(f"{HIDDEN}step-")]
+        place.remove([f"{tree}/{name}" for name in (*map(checkpoint_name, have - kept), *left_over)])
+
+    def _copy_checkpoint(self, place: MirrorPlace, directory: Path, sums_there: bytes | None) -> bool:
+        """Copy a checkpoint, unless the mirror has it; whether it has it now."""
+        path = self._relative(directory)
+        try:
+            sums = directory / SUMS_FILE
+            if sums_there == (sums.read_bytes() if sums.exists() else b"") and path not in self._damaged_there:
+                return True
+            read(directory)
+            place.put(directory, path)
+            self._damaged_there.discard(path)
+        except DamagedCheckpointError as error:
+            if directory.exists() and path not in self._damaged_here:
+                self._damaged_here.add(path)
+                self._trouble = f"{error}; it is not copied to the mirror, where an older copy of it stays"
+            return False
+        except (MirrorError, OSError):
+            # Training may have removed it meanwhile: then there is a newer one to copy next.
+            if directory.exists():
+                raise
+            return False
+        return True
 
 
 def small_files(run: RunPaths) -> list[Path]:
@@ -133,27 +202,40 @@ def small_files(run: RunPaths) -> list[Path]:
 
 def mirror_has_run(target: str | None) -> bool:
     """Whether a mirror holds a run."""
-    return target is not None and RUN_FILE in open_place(target).names(".")
+    return target is not None and RUN_FILE in open_place(target).names()
 
 
 def restore_run(target: str, directory: Path) -> None:
     """Bring a run, but for its checkpoints to resume from, from its mirror into a directory that has none."""
     place, run = open_place(target), RunPaths(directory)
-    found = place.names(".")
-    for step in _steps(place.names(run.best.name)):
+    found = place.listing([".", run.best.name])
+    for step in _steps(found[run.best.name]):
         best = run.best / checkpoint_name(step)
         if not best.exists():
             place.get(f"{run.best.name}/{best.name}", best)
+    sums = found["."].get(SUMS_FILE)
     for file in small_files(run):
-        if file.name in found:
+        if file.name in found["."]:
             place.get(file.name, file)
+        # Older versions wrote no digests of these files.
+        if sums is not None and file.name.encode() in sums:
+            _check_restored(place, file, sums)
+
+
+def _check_restored(place: MirrorPlace, file: Path, sums: bytes) -> None:
+    if not file.is_file() or digest_lines({file.name: sha256_of(file)}) not in sums:
+        file.unlink(missing_ok=True)
+        raise place.error(
+            f"{file.name}: damaged or missing there, it is not what {SUMS_FILE} tells; put back a whole one, or name "
+            "another --run and another checkpoint.mirror to begin again"
+        )
 
 
 def check_mirror(target: str, directory: Path) -> None:
     """Refuse a mirror that holds another run."""
     place = open_place(target)
     try:
-        found = place.names(".")
+        found = place.names()
     except MirrorError:
         # A run that is here goes on without; the first copy tells.
         return
@@ -168,5 +250,12 @@ def check_mirror(target: str, directory: Path) -> None:
         copy.unlink()
 
 
-def _steps(names: set[str]) -> list[int]:
+def _gone_back_to(directory: Path) -> int | None:
+    """The step after which a run has gone back, while the mirror may have checkpoints from after it."""
+    with suppress(OSError, ValueError):
+        return int((directory / GONE_BACK).read_text())
+    return None
+
+
+def _steps(names: Iterable[str]) -> list[int]:
     return sorted(step for name in names if (step := checkpoint_step(Path(name))) is not None)

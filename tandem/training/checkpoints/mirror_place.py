@@ -7,15 +7,34 @@ import shlex
 import shutil
 import subprocess
 from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from tandem.errors import TandemError
 from tandem.layout import SUMS_FILE
-from tandem.storage import error_in_words, fsync_path, fsync_tree, split_remote
+from tandem.storage import error_in_words, fsync_path, split_remote
+from tandem.training.checkpoints.checkpoint import HIDDEN, REPLACED, put_in_place
 
 # Nobody is there to type a password, and a host that is gone must not be waited for.
 SSH_OPTIONS = ("-o", "BatchMode=yes", "-o", "ConnectTimeout=20", "-o", "ServerAliveInterval=15")
 RSYNC_OPTIONS = ("--recursive", "--times", "--no-links", "--protect-args", "--timeout=60")
+# Prints the path of all that is in the directories that it is given, and its digests, with a zero byte after either.
+LISTING_SCRIPT = rf"""
+for directory do (
+    [ -d "$directory" ] || exit 0
+    cd "$directory" && names=$(ls -1A) || exit 1
+    printf '%s\n' "$names" | while IFS= read -r name; do
+        sums=$name/{SUMS_FILE}
+        [ "$name" = {SUMS_FILE} ] && sums=$name
+        printf '%s/%s\0' "$directory" "$name"
+        [ -f "$sums" ] && cat "$sums"
+        printf '\0'
+    done
+) || exit 1; done
+"""
+# Where small files wait on the mirror's host until all of them are there.
+WAITING_FILES = ".files.writing"
 
 
 class MirrorError(TandemError):
@@ -29,123 +48,158 @@ class MirrorPlace(ABC):
         self.target = target
 
     @abstractmethod
-    def names(self, directory: str) -> set[str]:
-        """What a directory holds; nothing if it is not there."""
-
-    @abstractmethod
-    def sums(self, directory: str) -> bytes:
-        """The digests of a mirrored checkpoint; empty if it is not there."""
+    def listing(self, directories: Sequence[str]) -> dict[str, dict[str, bytes]]:
+        """What directories hold, by name: the digests of a checkpoint, or of the run's small files; else no bytes."""
 
     @abstractmethod
     def put(self, source: Path, path: str) -> None:
-        """Copy a file, or a directory of files, to a temporary name and rename it."""
+        """Copy a directory of files to a temporary name and rename it; what had the name goes only then."""
+
+    @abstractmethod
+    def put_files(self, source: Path) -> None:
+        """Copy the files of a directory to temporary names, and rename them when all are there, their digests last."""
 
     @abstractmethod
     def get(self, path: str, destination: Path) -> None:
         """Copy a file, or a directory of files, from the mirror."""
 
     @abstractmethod
-    def remove(self, path: str) -> None:
-        """Remove a directory."""
+    def remove(self, paths: Sequence[str]) -> None:
+        """Remove directories."""
+
+    def names(self) -> set[str]:
+        """What the mirror itself holds."""
+        return set(self.listing(["."])["."])
 
     def error(self, why: str) -> MirrorError:
         return MirrorError(f"checkpoint.mirror: {self.target}: {why}")
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        """Turn an OSError into one that names the mirror."""
+        try:
+            yield
+        except OSError as error:
+            raise self.error(error_in_words(error)) from error
 
 
 class MirrorDirectory(MirrorPlace):
     """A mirror on a disk of this host, or on one that hosts share."""
 
-    def names(self, directory: str) -> set[str]:
-        place = Path(self.target, directory)
-        try:
-            return {path.name for path in place.iterdir()} if place.is_dir() else set()
-        except OSError as error:
-            raise self.error(error_in_words(error)) from error
+    def __init__(self, target: str, root: str) -> None:
+        super().__init__(target)
+        self._root = Path(root)
 
-    def sums(self, directory: str) -> bytes:
-        path = Path(self.target, directory, SUMS_FILE)
-        try:
-            return path.read_bytes() if path.is_file() else b""
-        except OSError as error:
-            raise self.error(error_in_words(error)) from error
+    def listing(self, directories: Sequence[str]) -> dict[str, dict[str, bytes]]:
+        with self._errors():
+            return {directory: _names_and_digests(self._root / directory) for directory in directories}
 
     def put(self, source: Path, path: str) -> None:
-        self._copy(source, Path(self.target, path))
+        self._copy(source, self._root / path)
+
+    def put_files(self, source: Path) -> None:
+        names = sorted((path.name for path in source.iterdir()), key=_digests_last)
+        with self._errors():
+            self._root.mkdir(parents=True, exist_ok=True)
+            for name in names:
+                shutil.copyfile(source / name, self._root / _temporary(name))
+            for name in names:
+                _give_name(self._root / _temporary(name), self._root / name)
 
     def get(self, path: str, destination: Path) -> None:
-        self._copy(Path(self.target, path), destination)
+        self._copy(self._root / path, destination)
 
-    def remove(self, path: str) -> None:
-        shutil.rmtree(Path(self.target, path), ignore_errors=True)
+    def remove(self, paths: Sequence[str]) -> None:
+        for path in paths:
+            shutil.rmtree(self._root / path, ignore_errors=True)
 
     def _copy(self, source: Path, destination: Path) -> None:
-        temporary = destination.with_name(f".{destination.name}.writing")
-        try:
-            destination.parent.mkdir(parents=True, exist_ok=True)
-            if source.is_dir():
+        temporary = destination.with_name(_temporary(destination.name))
+        with self._errors():
+            try:
+                destination.parent.mkdir(parents=True, exist_ok=True)
                 shutil.rmtree(temporary, ignore_errors=True)
-                temporary.mkdir()
-                for file in source.iterdir():
-                    if file.is_file() and not file.is_symlink():
-                        shutil.copyfile(file, temporary / file.name)
-                fsync_tree(temporary)
-                shutil.rmtree(destination, ignore_errors=True)
-            else:
-                shutil.copyfile(source, temporary)
-                fsync_path(temporary)
-            temporary.rename(destination)
-            fsync_path(destination.parent)
-        except OSError as error:
-            shutil.rmtree(temporary, ignore_errors=True)
-            raise self.error(error_in_words(error)) from error
+                if source.is_dir():
+                    temporary.mkdir()
+                    for file in source.iterdir():
+                        if file.is_file() and not file.is_symlink():
+                            shutil.copyfile(file, temporary / file.name)
+                else:
+                    shutil.copyfile(source, temporary)
+                _give_name(temporary, destination)
+            except OSError:
+                shutil.rmtree(temporary, ignore_errors=True)
+                raise
 
 
 class MirrorHost(MirrorPlace):
-    """A mirror on another host, by rsync over ssh; $RSYNC_RSH may name another way to reach it, as rsync has it."""
+    """A mirror on another host, by rsync over ssh; $RSYNC_RSH may name another way to reach it, as rsync has it.
+
+    Every call is a login or two; a save in which nothing has changed makes one.
+    """
 
     def __init__(self, target: str, host: str, root: str) -> None:
         super().__init__(target)
         self._host, self._root = host, root
         self._ssh = [*shlex.split(os.environ.get("RSYNC_RSH") or "ssh"), *SSH_OPTIONS]
 
-    def names(self, directory: str) -> set[str]:
-        place = self._remote(directory)
-        return set(self._run_there(f"if [ -d {place} ]; then ls -1A {place}; fi").decode().split("\n")) - {""}
-
-    def sums(self, directory: str) -> bytes:
-        file = self._remote(f"{directory}/{SUMS_FILE}")
-        return self._run_there(f"if [ -f {file} ]; then cat {file}; fi")
+    def listing(self, directories: Sequence[str]) -> dict[str, dict[str, bytes]]:
+        # By their paths there, because a name may hold anything but a zero byte.
+        listed = self._run_there(LISTING_SCRIPT, *map(self._path, directories)).split(b"\0")
+        found: dict[str, dict[str, bytes]] = {self._path(directory): {} for directory in directories}
+        for path, sums in zip(listed[::2], listed[1::2], strict=False):
+            directory, _, name = os.fsdecode(path).rpartition("/")
+            if name:
+                found[directory][name] = sums
+        return dict(zip(directories, found.values(), strict=True))
 
     def put(self, source: Path, path: str) -> None:
         parent, _, name = path.rpartition("/")
-        temporary = f"{parent}/.{name}.writing" if parent else f".{name}.writing"
-        there, whole = self._remote(temporary), self._remote(path)
-        self._run_there(f"mkdir -p {self._remote(parent or '.')} && rm -rf {there}")
-        slash = "/" if source.is_dir() else ""
-        self._rsync(f"{source.absolute()}{slash}", f"{self._host}:{self._root}/{temporary}{slash}")
-        self._run_there(f"rm -rf {whole} && mv {there} {whole}" if slash else f"mv -f {there} {whole}")
+        temporary = f"{parent}/{_temporary(name)}"
+        there, whole = self._quoted(temporary), self._quoted(path)
+        replaced = self._quoted(f"{parent}/{HIDDEN}{name}{REPLACED}")
+        self._send(source, temporary)
+        self._run_there(
+            f"if [ -e {whole} ]; then rm -rf {replaced} && mv {whole} {replaced}; fi && "
+            f"mv {there} {whole} && rm -rf {replaced}"
+        )
+
+    def put_files(self, source: Path) -> None:
+        self._send(source, WAITING_FILES)
+        names = sorted((path.name for path in source.iterdir()), key=_digests_last)
+        moved = " && ".join(f"mv -f {self._quoted(f'{WAITING_FILES}/{name}')} {self._quoted(name)}" for name in names)
+        self._run_there(f"{moved} && rm -rf {self._quoted(WAITING_FILES)}")
 
     def get(self, path: str, destination: Path) -> None:
-        temporary = destination.with_name(f".{destination.name}.writing")
-        destination.parent.mkdir(parents=True, exist_ok=True)
-        shutil.rmtree(temporary, ignore_errors=True)
-        temporary.mkdir()
-        self._rsync(f"{self._host}:{self._root}/{path}", f"{temporary.absolute()}/")
-        # rsync has put it under its own name.
-        fsync_tree(temporary)
-        shutil.rmtree(destination, ignore_errors=True)
-        (temporary / Path(path).name).rename(destination)
-        temporary.rmdir()
+        temporary = destination.with_name(_temporary(destination.name))
+        with self._errors():
+            destination.parent.mkdir(parents=True, exist_ok=True)
+            shutil.rmtree(temporary, ignore_errors=True)
+            temporary.mkdir()
+            self._rsync(f"{self._host}:{self._root}/{path}", f"{temporary.absolute()}/")
+            # rsync has put it under its own name.
+            _give_name(temporary / Path(path).name, destination)
+            temporary.rmdir()
 
-    def remove(self, path: str) -> None:
-        self._run_there(f"rm -rf {self._remote(path)}")
+    def remove(self, paths: Sequence[str]) -> None:
+        if paths:
+            self._run_there(f"rm -rf {' '.join(map(self._quoted, paths))}")
 
-    def _remote(self, path: str) -> str:
+    def _send(self, source: Path, path: str) -> None:
+        """Copy a directory to a place that has nothing of it yet."""
+        there = self._quoted(path)
+        self._run_there(f"rm -rf {there} && mkdir -p {there}")
+        self._rsync(f"{source.absolute()}/", f"{self._host}:{self._root}/{path}/")
+
+    def _path(self, path: str) -> str:
         # A path that begins with a dash would be taken for an option.
-        return shlex.quote(f"./{self._root}/{path}" if self._root.startswith("-") else f"{self._root}/{path}")
+        return f"./{self._root}/{path}" if self._root.startswith("-") else f"{self._root}/{path}"
 
-    def _run_there(self, script: str) -> bytes:
-        return self._run([*self._ssh, self._host, f"sh -c {shlex.quote(script)}"])
+    def _quoted(self, path: str) -> str:
+        return shlex.quote(self._path(path))
+
+    def _run_there(self, script: str, *arguments: str) -> bytes:
+        return self._run([*self._ssh, self._host, shlex.join(["sh", "-c", script, "sh", *arguments])])
 
     def _rsync(self, source: str, destination: str) -> None:
         self._run(["rsync", *RSYNC_OPTIONS, "--rsh", shlex.join(self._ssh), "--", source, destination])
@@ -164,4 +218,31 @@ class MirrorHost(MirrorPlace):
 def open_place(target: str) -> MirrorPlace:
     """The place that the setting `checkpoint.mirror` names."""
     host, path = split_remote(target)
-    return MirrorDirectory(target) if host is None else MirrorHost(target, host, path)
+    return MirrorDirectory(target, path) if host is None else MirrorHost(target, host, path)
+
+
+def _names_and_digests(directory: Path) -> dict[str, bytes]:
+    """What a directory holds; nothing if it is not there."""
+    found = {}
+    for path in directory.iterdir() if directory.is_dir() else ():
+        sums = path if path.name == SUMS_FILE else path / SUMS_FILE
+        found[path.name] = sums.read_bytes() if sums.is_file() else b""
+    return found
+
+
+def _give_name(temporary: Path, path: Path) -> None:
+    """Rename a whole copy, once all of it is on the disk."""
+    if temporary.is_dir():
+        put_in_place(temporary, path)
+    else:
+        fsync_path(temporary)
+        temporary.replace(path)
+        fsync_path(path.parent)
+
+
+def _temporary(name: str) -> str:
+    return f"{HIDDEN}{name}.writing"
+
+
+def _digests_last(name: str) -> tuple[bool, str]:
+    return name == SUMS_FILE, name

@@ -82,8 +82,7 @@ class EmergencySaver:
         # The main thread may be summing the next step's gradients; what it had changed by now must not be saved.
         if not exchange.state_is_of(step):
             return
-        if not self._exchange_state.holds(step):
-            self._exchange_state.write(step, files)
+        self._exchange_state.write(step, files)
         if self._sees_run():
             self._paths.checkpoints.mkdir(exist_ok=True)
             with waiting_lock(self._paths.checkpoints / ".emergency", lambda over: None):

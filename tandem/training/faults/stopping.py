@@ -48,13 +48,13 @@ class SaveAndStop(SignalPlan):
         self._seconds = trainer.config.train.stop_seconds
 
     def answer(self, number: int, wait: Wait) -> None:
-        trainer, began = self._trainer, time.monotonic()
-        trainer.stop_signal = number
+        trainer = self._trainer
+        # What is said at the end takes time, too.
+        deadline = time.monotonic() + self._seconds - min(LAST_LINES_SECONDS + SAY_SECONDS, self._seconds / 10)
+        trainer.stop_by, trainer.stop_signal = deadline, number
         again = wait(0.0 if kills_after_a_second() else self._seconds / 2)
         saving = threading.Thread(target=trainer.emergency_save, daemon=True)
         saving.start()
-        # What is said at the end takes time, too.
-        deadline = began + self._seconds - min(LAST_LINES_SECONDS + SAY_SECONDS, self._seconds / 10)
         if again is None:
             wait(deadline - time.monotonic())
         while saving.is_alive() and time.monotonic() < deadline and wait(0.05) is None:

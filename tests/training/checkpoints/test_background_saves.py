@@ -19,8 +19,8 @@ from tandem.layout import MODEL_FILE, OPTIMIZER_FILE, RunPaths, checkpoint_direc
 from tandem.monitor.journal import Journal, Recorder
 from tandem.monitor.records import Noticed, Record, Saved
 from tandem.monitor.views import View
-from tandem.training.checkpoints import checkpoint_store
-from tandem.training.checkpoints.background_saves import BackgroundSaves
+from tandem.training.checkpoints import background_saves, checkpoint_store
+from tandem.training.checkpoints.background_saves import LAST_COPY_SECONDS, BackgroundSaves
 from tandem.training.checkpoints.checkpoint import DamagedCheckpointError, read, write
 from tandem.training.checkpoints.checkpoint_store import WritableCheckpointStore
 from tandem.training.checkpoints.exchange_state import ExchangeState
@@ -183,6 +183,30 @@ def test_the_last_checkpoint_of_a_session_must_be_written(start: Start, tmp_path
         with pytest.raises(TandemError, match=r"rank 0 on vm1: .*step-00000002: cannot save .* \(the disk is full\)"):
             session.save(last=True)
         assert session.steps == [1]
+
+
+class PatientMirror(Mirror):
+    """Never has a copy, and remembers for how long it was waited for."""
+
+    waited: float | None = None
+
+    def finish(self, seconds: float) -> bool:
+        self.waited = seconds
+        return False
+
+
+@pytest.mark.parametrize(("left", "waited"), [(None, LAST_COPY_SECONDS), (8.0, 4.0), (-1.0, 0.0)])
+def test_the_last_copy_in_the_mirror_is_waited_for_as_long_as_there_is_time(
+    left: float | None, waited: float, start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(background_saves.time, "monotonic", lambda: 100.0)
+    session = start(tmp_path / "run")
+    mirror = PatientMirror(tmp_path / "run", CheckpointConfig(), ALONE)
+    session.saves._mirror = mirror
+    take_step(session.state)
+    session.saves.save(session.state, Forgetful(), last=True, stop_by=None if left is None else 100.0 + left)
+    assert mirror.waited == waited
+    assert session.heard.notices[-1].startswith("checkpoint.mirror has no copy of this step yet")
 
 
 def test_nor_may_a_best_one_be_missing_at_the_end(start: Start, tmp_path: Path) -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -18,7 +20,14 @@ from tandem.layout import MODEL_FILE, OPTIMIZER_FILE, STATE_FILE, SUMS_FILE
 from tandem.storage import sha256_of
 from tandem.training.checkpoints import checkpoint as checkpoints
 from tandem.training.checkpoints.average import average
-from tandem.training.checkpoints.checkpoint import Checkpoint, DamagedCheckpointError, read, save
+from tandem.training.checkpoints.checkpoint import (
+    DIVERGED,
+    INCOMPLETE,
+    Checkpoint,
+    DamagedCheckpointError,
+    read,
+    save,
+)
 from tandem.training.checkpoints.checkpoint_store import CheckpointStore, WritableCheckpointStore
 from tandem.training.checkpoints.resume import find_checkpoint
 from tandem.training.train_state import TrainState
@@ -67,7 +76,7 @@ def store_with_steps(run: Path, state: TrainState, steps: int, keep_last: int) -
     store = WritableCheckpointStore(run, CheckpointConfig(keep_last=keep_last))
     for _ in range(steps):
         take_step(state)
-        store.save(state)
+        store.saving(state)()
         store.prune(state.progress.step)
     return store
 
@@ -230,11 +239,26 @@ def test_going_on_after_damage_keeps_what_is_saved_from_then_on(state: TrainStat
     newest.restore(state)
     again = WritableCheckpointStore(tmp_path, CheckpointConfig(keep_last=1))
     take_step(state)
-    saved = again.save(state)
+    saved = again.saving(state)()
     again.prune(saved.step)
     assert saved.size > 0
+    # Of several damaged ones the newest stays: they would fill the disk.
+    assert sorted(path.name for path in store.last_directory.iterdir()) == ["damaged-step-00000004", "step-00000003"]
+
+
+def test_one_of_each_kind_that_is_put_aside_stays_and_all_that_are_incomplete(
+    state: TrainState, tmp_path: Path
+) -> None:
+    store = store_with_steps(tmp_path, state, 6, keep_last=6)
+    store.go_back_to(5, (), INCOMPLETE)
+    store.go_back_to(3, (5,), DIVERGED)
+    store.go_back_to(2, (), DIVERGED)
+    # A kill in the middle of a removal.
+    (store.last_directory / ".diverged-step-00000004.removing").mkdir()
+    WritableCheckpointStore(tmp_path, CheckpointConfig())
     assert sorted(path.name for path in store.last_directory.iterdir()) == [
-        *("damaged-step-00000003", "damaged-step-00000004", "step-00000003"),
+        *("damaged-step-00000005", "diverged-step-00000003"),
+        *("incomplete-step-00000006", "incomplete-step-00000007", "step-00000002"),
     ]
 
 
@@ -279,12 +303,18 @@ def test_a_newer_format_is_refused_with_the_version_that_reads_it(state: TrainSt
 
 
 @pytest.mark.parametrize("overwriting", [False, True])
-@pytest.mark.parametrize("moment", ["save_file", "sha256_of", "fsync_tree", "remove"])
+@pytest.mark.parametrize(
+    ("owner", "moment"),
+    [
+        *((checkpoints, name) for name in ("save_file", "sha256_of", "fsync_tree", "fsync_path")),
+        *((Path, "rename"), (shutil, "rmtree")),
+    ],
+)
 def test_a_crash_at_any_moment_of_saving_loses_nothing(
-    moment: str, overwriting: bool, state: TrainState, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    owner: Any, moment: str, overwriting: bool, state: TrainState, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The process dies at the first, second, ... call of something that saving does."""
-    real = getattr(checkpoints, moment)
+    real = getattr(owner, moment)
     for survived in range(20):
         run = tmp_path / str(survived)
         store = store_with_steps(run, state, 1, keep_last=5)
@@ -299,13 +329,13 @@ def test_a_crash_at_any_moment_of_saving_loses_nothing(
                 raise Crash
             return real(*arguments, **keywords)
 
-        monkeypatch.setattr(checkpoints, moment, dying)
+        monkeypatch.setattr(owner, moment, dying)
         try:
-            store.save(state)
+            store.saving(state)()
             crashed = False
         except Crash:
             crashed = True
-        monkeypatch.setattr(checkpoints, moment, real)
+        monkeypatch.setattr(owner, moment, real)
         # What the next process finds: a whole checkpoint, no leftovers, no complaint.
         found = newest(run, pytest.fail)
         assert found is not None
@@ -335,7 +365,6 @@ def test_the_best_are_kept_by_bleu_without_the_optimizer(state: TrainState, tmp_
 
 def test_another_process_writes_nothing(state: TrainState, tmp_path: Path) -> None:
     store = CheckpointStore(tmp_path)
-    assert store.save(state) is None
     assert store.saving(state) is None
     assert store.saving_if_best(state, 50.0) is None
     assert list(tmp_path.iterdir()) == []

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,8 @@ from tandem.cluster.exchange.strategy import ExchangePlan
 from tandem.cluster.world import World
 from tandem.config import Config, ExchangeConfig
 from tandem.layout import EXCHANGE_FILE
+from tandem.training.checkpoints import exchange_state as exchange_state_module
+from tandem.training.checkpoints.checkpoint import write
 from tandem.training.checkpoints.exchange_state import ExchangeState
 from tandem.training.train_state import TrainState
 
@@ -64,7 +68,13 @@ def save(exchange_state: ExchangeState, state: TrainState, *steps: int) -> None:
     """Keep a number at each of these steps: the step itself."""
     for step in steps:
         state.progress.step = step
-        exchange_state.save(state, Remembering(step))
+        save_one(exchange_state, state, Remembering(step))
+
+
+def save_one(exchange_state: ExchangeState, state: TrainState, exchange: Exchange) -> None:
+    if writing := exchange_state.saving(state, exchange):
+        writing()
+    exchange_state.prune()
 
 
 def restored(exchange_state: ExchangeState, state: TrainState, step: int) -> float | None:
@@ -91,7 +101,7 @@ def test_before_the_first_step_there_is_nothing_to_miss(state: TrainState, tmp_p
 def test_whoever_remembers_nothing_keeps_and_misses_nothing(state: TrainState, tmp_path: Path) -> None:
     exchange_state = ExchangeState(tmp_path, ALONE, ExchangePlan("bf16"), SETTINGS, keep_last=2)
     state.progress.step = 4
-    exchange_state.save(state, Forgetful())
+    save_one(exchange_state, state, Forgetful())
     assert list(tmp_path.iterdir()) == []
     assert exchange_state.restore(state, Forgetful()) == 0
 
@@ -147,3 +157,32 @@ def test_nor_is_a_damaged_one(state: TrainState, tmp_path: Path) -> None:
     content[-1] ^= 1
     file.write_bytes(content)
     assert restored(exchange_state, state, 4) is None
+
+
+def test_two_threads_that_save_one_step_do_not_write_into_each_other(
+    state: TrainState, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An emergency begins to save a step while the background thread is writing it."""
+    exchange_state = ExchangeState(tmp_path, ALONE, INT4, SETTINGS, keep_last=2)
+    state.progress.step = 4
+    began, go_on, written = threading.Event(), threading.Event(), []
+    real = write
+
+    def held_up(directory: Path, *arguments: Any) -> object:
+        written.append(directory.name)
+        began.set()
+        assert go_on.wait(60)
+        return real(directory, *arguments)
+
+    monkeypatch.setattr(exchange_state_module, "write", held_up)
+    with ThreadPoolExecutor(2) as threads:
+        writing = exchange_state.saving(state, Remembering(4))
+        assert writing is not None
+        saves = [threads.submit(writing)]
+        assert began.wait(60)
+        emergency = threads.submit(exchange_state.write, 4, exchange_state.files(state, Remembering(4)))
+        go_on.set()
+        for save in (*saves, emergency):
+            save.result()
+    assert written == ["step-00000004"]
+    assert restored(exchange_state, state, 4) == 4

@@ -5,27 +5,36 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
+from tandem.cluster.exchange.strategy import ExchangePlan
 from tandem.cluster.world import World
-from tandem.config import CheckpointConfig, Config
+from tandem.config import CheckpointConfig, Config, ExchangeConfig
 from tandem.corpus.prepared import PreparedCorpus
 from tandem.errors import TandemError
-from tandem.layout import CONFIG_FILE, RUN_FILE
+from tandem.layout import CONFIG_FILE, EXCHANGE_FILE, RUN_FILE, SUMS_FILE, RunPaths, checkpoint_directories
 from tandem.monitor.records import Noticed
 from tandem.storage import split_remote
-from tandem.training.checkpoints.checkpoint import read
+from tandem.training.checkpoints.checkpoint import DIVERGED, read
 from tandem.training.checkpoints.checkpoint_store import WritableCheckpointStore
-from tandem.training.checkpoints.mirror import Mirror
-from tandem.training.checkpoints.mirror_place import MirrorError, open_place
+from tandem.training.checkpoints.exchange_state import ExchangeState
+from tandem.training.checkpoints.mirror import Mirror, restore_run
+from tandem.training.checkpoints.mirror_place import MirrorDirectory, MirrorError, MirrorHost, MirrorPlace, open_place
 from tandem.training.train_state import TrainState
 from tests.cluster.ranks import free_port
-from tests.training.checkpoints.test_checkpoint import flip_a_byte, take_step
+from tests.training.checkpoints.test_checkpoint import (
+    change_a_letter_of_the_digests,
+    flip_a_byte,
+    lose_the_digests,
+    take_step,
+)
+from tests.training.checkpoints.test_exchange_state import Remembering
 from tests.training.test_loop import Collector, train
 from tests.training.test_resume import assert_same_end
 
@@ -70,9 +79,15 @@ def ssh_server(directory: Path) -> Iterator[str]:
         ("./odd:name", (None, "./odd:name")),
         ("vm2:/runs/a", ("vm2", "/runs/a")),
         ("me@vm2.lan:runs", ("me@vm2.lan", "runs")),
+        ("vm2:~/runs/a", ("vm2", "runs/a")),
+        ("vm2:~", ("vm2", ".")),
+        ("~/runs/a", (None, "/home/me/runs/a")),
     ],
 )
-def test_a_target_is_a_directory_or_a_host_and_a_path(target: str, parts: tuple[str | None, str]) -> None:
+def test_a_target_is_a_directory_or_a_host_and_a_path(
+    target: str, parts: tuple[str | None, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", "/home/me")
     assert split_remote(target) == parts
 
 
@@ -90,18 +105,31 @@ def run(tiny_config: Callable[..., Config], tmp_path: Path) -> Path:
     store = WritableCheckpointStore(directory, CheckpointConfig())
     for _ in range(2):
         take_step(state)
-        store.save(state)
+        store.saving(state)()
     store.saving_if_best(state, 10.0)()
     for name in (RUN_FILE, CONFIG_FILE):
         (directory / name).write_text(name)
     return directory
 
 
-def copied(run: Path, target: str) -> Mirror:
-    mirror = Mirror(run, CheckpointConfig(mirror=target), ALONE)
+def mirror_of(run: Path, place: Path | str) -> Mirror:
+    return Mirror(run, CheckpointConfig(mirror=str(place)), ALONE)
+
+
+def copied(run: Path, target: Path | str) -> Mirror:
+    mirror = mirror_of(run, target)
     mirror.copy()
     assert mirror.finish(300)
     return mirror
+
+
+def mirrored(place: Path) -> dict[str, bytes]:
+    """What a mirror holds of a run: the digests of the small files are its own."""
+    return {name: content for name, content in contents(place).items() if name != SUMS_FILE}
+
+
+def steps(directory: Path) -> list[int]:
+    return list(checkpoint_directories(directory))
 
 
 def contents(directory: Path) -> dict[str, bytes]:
@@ -111,7 +139,7 @@ def contents(directory: Path) -> dict[str, bytes]:
 def test_everything_of_a_run_is_copied_and_what_is_old_goes(run: Path, tmp_path: Path) -> None:
     place = tmp_path / "place"
     assert copied(run, str(place)).pop_trouble() == ""
-    assert contents(place) == contents(run)
+    assert mirrored(place) == contents(run)
     # A copy that was begun by a process that is no more, and a checkpoint that is no longer one of the best.
     (place / "checkpoints/.step-00000002.writing").mkdir()
     shutil.copytree(place / "best/step-00000002", place / "best/step-00000001")
@@ -124,22 +152,25 @@ def test_a_damaged_copy_is_made_again(run: Path, tmp_path: Path) -> None:
     copied(run, str(place))
     (place / "checkpoints/step-00000002/SHA256SUMS").write_text("")
     copied(run, str(place))
-    assert contents(place) == contents(run)
+    assert mirrored(place) == contents(run)
 
 
 def test_a_place_that_fails_is_told_once_and_once_when_it_is_back(run: Path, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    mirror = copied(run, str(tmp_path / "file/place"))
+    mirror = mirror_of(run, tmp_path / "file/place")
+    mirror.copy()
+    assert not mirror.finish(300)
     assert f"checkpoint.mirror: {tmp_path}/file/place: " in (said := mirror.pop_trouble())
     assert "training goes on without a copy, which is tried again at every checkpoint" in said
     mirror.copy()
-    assert mirror.finish(300)
+    # The end of a run says that there is no copy, however long ago it was told that the place fails.
+    assert not mirror.finish(300)
     assert mirror.pop_trouble() == ""
     (tmp_path / "file").unlink()
     mirror.copy()
     assert mirror.finish(300)
     assert mirror.pop_trouble().endswith("has everything again")
-    assert contents(tmp_path / "file/place") == contents(run)
+    assert mirrored(tmp_path / "file/place") == contents(run)
 
 
 def test_a_checkpoint_that_is_lost_or_damaged_here_comes_from_the_mirror(run: Path, tmp_path: Path) -> None:
@@ -166,6 +197,157 @@ def test_damage_in_the_mirror_is_noticed(run: Path, tmp_path: Path) -> None:
     assert list(damaged) == [2]
 
 
+@pytest.mark.parametrize("sessions", [1, 2])
+def test_a_line_that_the_run_has_gone_back_from_leaves_the_mirror(sessions: int, run: Path, tmp_path: Path) -> None:
+    """Also if the session that went back ends before its next copy."""
+    place = tmp_path / "place"
+    mirror = copied(run, place)
+    store = WritableCheckpointStore(run, CheckpointConfig(), mirror)
+    store.go_back_to(1, (), DIVERGED)
+    assert steps(place / "checkpoints") == [1, 2]
+    if sessions == 2:
+        mirror = mirror_of(run, place)
+        store = WritableCheckpointStore(run, CheckpointConfig(), mirror)
+    assert [checkpoint.step for checkpoint in store.whole({})] == [1]
+    assert not mirror.fetch(store.last_directory / "step-00000002")
+    mirror.copy()
+    assert mirror.finish(300)
+    assert steps(place / "checkpoints") == [1]
+    assert steps(place / "best") == []
+    # Taken again, the step is like any other.
+    (store.last_directory / "diverged-step-00000002").rename(store.last_directory / "step-00000002")
+    copied(run, place)
+    shutil.rmtree(store.last_directory)
+    assert [checkpoint.step for checkpoint in store.whole({})] == [2, 1]
+
+
+def test_what_a_host_keeps_of_such_a_line_leaves_the_mirror_too(
+    run: Path, tiny_config: Callable[..., Config], tmp_path: Path
+) -> None:
+    mirror = mirror_of(run, tmp_path / "place")
+    exchange_state = ExchangeState(run, ALONE, ExchangePlan("int4"), ExchangeConfig(), 2, mirror)
+    state = TrainState.fresh(tiny_config(), 64, ALONE.device)
+    for step in (1, 2):
+        exchange_state.write(step, {EXCHANGE_FILE: {"number": torch.tensor(float(step))}})
+    mirror.copy()
+    assert mirror.finish(300)
+    state.progress.step = 1
+    exchange_state.restore(state, Remembering())
+    mirror.copy()
+    assert mirror.finish(300)
+    assert steps(RunPaths(tmp_path / "place").host_state(0)) == [1]
+
+
+def test_a_newer_copy_in_the_mirror_is_preferred_to_an_old_one_here(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mirror = copied(run, tmp_path / "place")
+    shutil.rmtree(run / "checkpoints/step-00000002")
+    store = WritableCheckpointStore(run, CheckpointConfig(), mirror)
+    assert next(store.whole({})).step == 2
+    # One that cannot be reached is no reason not to go on with what is here.
+    monkeypatch.setattr(MirrorDirectory, "listing", unreachable)
+    assert next(store.whole({})).step == 2
+    shutil.rmtree(run / "checkpoints")
+    with pytest.raises(MirrorError, match="gone"):
+        next(store.whole({}))
+
+
+def unreachable(place: MirrorPlace, directories: Sequence[str]) -> dict[str, dict[str, bytes]]:
+    raise place.error("gone")
+
+
+@pytest.mark.parametrize("damage", [flip_a_byte, lose_the_digests, change_a_letter_of_the_digests])
+def test_damage_here_is_not_copied_over_a_whole_one(damage: Callable[[Path], None], run: Path, tmp_path: Path) -> None:
+    place = tmp_path / "place"
+    whole = contents(run / "checkpoints/step-00000002")
+    copied(run, place)
+    damage(run / "checkpoints/step-00000002")
+    # So that there is a reason to copy it again.
+    (place / "checkpoints/step-00000002/SHA256SUMS").write_text("x")
+    mirror = copied(run, place)
+    said = mirror.pop_trouble()
+    assert "/checkpoints/step-00000002" in said
+    assert said.endswith("it is not copied to the mirror, where an older copy of it stays")
+    mirror.copy()
+    assert mirror.finish(300)
+    assert mirror.pop_trouble() == ""
+    assert contents(place / "checkpoints/step-00000002") == whole | {SUMS_FILE: b"x"}
+
+
+def test_a_copy_goes_only_when_the_next_one_has_its_name(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = tmp_path / "place"
+    copied(run, place)
+    copy = place / "checkpoints/step-00000002"
+    (copy / SUMS_FILE).write_text("")
+    seen, real = [], shutil.rmtree
+
+    def watched(path: Path, **options: Any) -> None:
+        real(path, **options)
+        seen.append(copy.is_dir())
+
+    monkeypatch.setattr(shutil, "rmtree", watched)
+    copied(run, place)
+    assert all(seen)
+    assert mirrored(place) == contents(run)
+
+
+@pytest.mark.parametrize("damage", [lambda file: file.write_text("x"), Path.unlink])
+def test_damage_of_the_small_files_in_the_mirror_is_noticed(
+    damage: Callable[[Path], object], run: Path, tmp_path: Path
+) -> None:
+    place = tmp_path / "place"
+    copied(run, place)
+    subprocess.run(["sha256sum", "--check", "--strict", SUMS_FILE], cwd=place, check=True)
+    restore_run(str(place), tmp_path / "again")
+    assert (tmp_path / "again" / CONFIG_FILE).read_text() == CONFIG_FILE
+    damage(place / CONFIG_FILE)
+    with pytest.raises(MirrorError, match=r"config.yaml: damaged or missing there"):
+        restore_run(str(place), tmp_path / "third")
+    # The file that makes it a run comes after all others.
+    assert not (tmp_path / "third" / RUN_FILE).exists()
+
+
+class CountingShell:
+    """Stands for ssh, without a network: runs what it is told to run there, and counts how often."""
+
+    def __init__(self, directory: Path) -> None:
+        self._log, self.command = directory / "logins", directory / "shell"
+        self.command.write_text(f'#!/bin/sh\necho >> {self._log}\nfor last do :; done\nexec sh -c "$last"\n')
+        self.command.chmod(0o755)
+
+    def pop_logins(self) -> int:
+        logins = len(self._log.read_text().splitlines())
+        self._log.unlink()
+        return logins
+
+
+def test_a_save_in_which_nothing_changed_is_one_login(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "bin").mkdir()
+    shell = CountingShell(tmp_path / "bin")
+    monkeypatch.setenv("RSYNC_RSH", str(shell.command))
+    monkeypatch.setattr(MirrorHost, "_rsync", copy_like_rsync)
+    place = tmp_path / "place"
+    copied(run, f"vm2:{place}")
+    assert mirrored(place) == contents(run)
+    shell.pop_logins()
+    copied(run, f"vm2:{place}")
+    assert shell.pop_logins() == 1
+    (place / "checkpoints/step-00000002/SHA256SUMS").write_text("")
+    (place / "checkpoints/.step-00000001.writing").mkdir()
+    copied(run, f"vm2:{place}")
+    assert mirrored(place) == contents(run)
+    assert sorted(path.name for path in (place / "checkpoints").iterdir()) == ["step-00000001", "step-00000002"]
+
+
+def copy_like_rsync(place: MirrorHost, source: str, destination: str) -> None:
+    shutil.copytree(source, destination.partition(":")[2], dirs_exist_ok=True)
+
+
 @pytest.mark.slow
 def test_another_host_by_rsync_and_ssh(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with ssh_server(tmp_path) as shell:
@@ -174,10 +356,10 @@ def test_another_host_by_rsync_and_ssh(run: Path, tmp_path: Path, monkeypatch: p
         place = tmp_path / "place 'a' $(touch broken) \"b\""
         target = f"127.0.0.1:{place}"
         assert copied(run, target).pop_trouble() == ""
-        assert contents(place) == contents(run)
+        assert mirrored(place) == contents(run)
         shutil.copytree(place / "best/step-00000002", place / "best/step-00000001")
         mirror = copied(run, target)
-        assert contents(place) == contents(run)
+        assert mirrored(place) == contents(run)
         whole = contents(run)
         shutil.rmtree(run / "checkpoints")
         assert mirror.steps(run / "checkpoints") == [1, 2]
@@ -185,9 +367,9 @@ def test_another_host_by_rsync_and_ssh(run: Path, tmp_path: Path, monkeypatch: p
         open_place(target).get(RUN_FILE, run / RUN_FILE)
         assert contents(run) == whole
         assert not list(Path.cwd().glob("broken"))
-        assert open_place(f"127.0.0.1:{tmp_path}/nothing").names(".") == set()
+        assert open_place(f"127.0.0.1:{tmp_path}/nothing").names() == set()
     with pytest.raises(MirrorError, match=r"checkpoint.mirror: 127.0.0.1:.*refused"):
-        open_place(target).names(".")
+        open_place(target).names()
 
 
 def said(collector: Collector) -> list[str]:
