@@ -38,7 +38,9 @@ def main() -> None:
     arguments.add_argument("--strategy", nargs="+", choices=STRATEGIES, default=list(STRATEGIES))
     arguments.add_argument("--seed", type=int, default=1)
     arguments.add_argument("--trial", type=int, help="repeat this trial of each strategy, and no other")
-    arguments.add_argument("--aims", nargs="+", help="places to kill at, one after the other, or kills as they are printed")
+    arguments.add_argument(
+        "--aims", nargs="+", help="places to kill at in turn, or kills in the words they are printed in"
+    )
     arguments.add_argument("--dir", type=Path, help="where runs go; those that end differently stay there")
     options = arguments.parse_args()
     directory = options.dir or Path(tempfile.mkdtemp(prefix="tandem-faults-"))

@@ -16,6 +16,7 @@ A run, made by `tandem train`:
     averaged/        what `tandem average` made
     choices.json     what was settled at the start where the settings say `auto`
     exchange.json    the exchange strategy, where the settings leave it to be found out
+    settled.json     the newest step whose checkpoint all hosts have their parts of
     hosts/           state of the exchange strategy that each host keeps for itself
     journal/         the event log of every rank: rank-0.jsonl and so on; the stacks of one that hung: rank-0.stack
     tensorboard/     event files
@@ -70,6 +71,7 @@ class RunPaths:
         self.lock_file = directory / LOCK_FILE
         self.choices_file = directory / "choices.json"
         self.exchange_file = directory / "exchange.json"
+        self.settled_file = directory / "settled.json"
         self.checkpoints = directory / "checkpoints"
         self.best = directory / "best"
         self.averaged = directory / "averaged"

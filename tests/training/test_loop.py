@@ -49,6 +49,7 @@ def test_what_a_run_leaves_behind(tiny_corpus: PreparedCorpus, tiny_config: Make
             "config.yaml",
             "run.json",
             "choices.json",
+            "settled.json",
             "tokenizer.model",
             "checkpoints",
             "best",

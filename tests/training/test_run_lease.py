@@ -136,7 +136,7 @@ def test_nor_does_it_remove_anything(
             with pytest.raises(TandemError, match="on vm9"):
                 refused()
         # What one process alone does is left undone: the others learn of it from the next write.
-        store.prune(2)
+        store.settle(2)
         store.withdraw(1)
     assert list(checkpoint_directories(store.last_directory)) == [1, 2]
     assert list(checkpoint_directories(store.best_directory)) == [0]

@@ -170,7 +170,7 @@ class BackgroundSaves:
         self._kept, self._failed_in_a_row, self._incomplete = part.step, 0, None
         with suppress(OSError):
             # A disk that fails to remove what is old is still good for what is new.
-            self._store.prune(part.step)
+            self._store.settle(part.step)
             self._exchange_state.prune()
         self._mirror.copy()
         saved, seconds = part.result.result() or (None, 0.0)

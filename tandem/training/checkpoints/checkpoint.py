@@ -67,11 +67,6 @@ class Checkpoint:
         return None if bleu is None else float(bleu)
 
     @property
-    def emergency(self) -> bool:
-        """Whether it was made by a process that others had left alone."""
-        return bool(self.state.get("emergency"))
-
-    @property
     def size(self) -> int:
         """Bytes on disk."""
         return sum(file.stat().st_size for file in self.directory.iterdir())
@@ -101,9 +96,9 @@ class Checkpoint:
             raise DamagedCheckpointError(f"{self.directory}: does not fit this run's model ({error})") from error
 
 
-def save(directory: Path, state: TrainState, *, emergency: bool = False) -> Checkpoint:
-    """Save everything needed to resume; one that was made in an emergency may lack what other hosts keep."""
-    return write(directory, state.tensors(), {"numbers": state.numbers(), "emergency": emergency})
+def save(directory: Path, state: TrainState) -> Checkpoint:
+    """Save everything needed to resume."""
+    return write(directory, state.tensors(), {"numbers": state.numbers()})
 
 
 def write(directory: Path, files: Mapping[str, Mapping[str, Tensor]], facts: Mapping[str, Any]) -> Checkpoint:

@@ -13,6 +13,7 @@ from torch import Tensor
 from tandem.config import CheckpointConfig
 from tandem.errors import TandemError
 from tandem.layout import MODEL_FILE, RunPaths, checkpoint_directories, checkpoint_name, checkpoint_step
+from tandem.storage import read_json, write_json
 from tandem.training.checkpoints.checkpoint import (
     DAMAGED,
     INCOMPLETE,
@@ -48,6 +49,7 @@ class CheckpointStore:
 
     def __init__(self, run: Path, mirror: Mirror | None = None) -> None:
         self._mirror = mirror
+        self._settled_file = RunPaths(run).settled_file
         self.last_directory = RunPaths(run).checkpoints
         self.best_directory = RunPaths(run).best
 
@@ -90,6 +92,13 @@ class CheckpointStore:
         """The step of the newest checkpoint, going by its name."""
         return max(checkpoint_directories(self.last_directory), default=None)
 
+    def is_settled(self, step: int) -> bool:
+        """Whether all hosts had their parts of a checkpoint once; runs of older versions do not tell."""
+        try:
+            return step <= int(read_json(self._settled_file)["step"])
+        except (OSError, ValueError, KeyError, TypeError):
+            return True
+
     def go_back_to(self, step: int, damaged: Iterable[int], otherwise: str = INCOMPLETE) -> None:
         """Do nothing: only the first process writes."""
 
@@ -99,7 +108,7 @@ class CheckpointStore:
     def saving_if_best(self, state: TrainState, bleu: float) -> Write[Checkpoint | None] | None:
         """Nothing to write: only the first process does."""
 
-    def prune(self, settled: int) -> None:
+    def settle(self, step: int) -> None:
         """Do nothing: only the first process writes."""
 
     def withdraw(self, step: int) -> None:
@@ -127,6 +136,8 @@ class WritableCheckpointStore(CheckpointStore):
         with self._removing_after(self.best_directory, step) as newer:
             for directory in newer.values():
                 remove(directory)
+        # All go on from there together.
+        write_json(self._settled_file, {"step": step})
 
     @contextmanager
     def _removing_after(self, parent: Path, step: int) -> Iterator[dict[int, Path]]:
@@ -164,15 +175,16 @@ class WritableCheckpointStore(CheckpointStore):
 
         return write_copy
 
-    def prune(self, settled: int) -> None:
-        """Remove the oldest, now that all hosts have what belongs to the newest, the one of step `settled`."""
+    def settle(self, step: int) -> None:
+        """Note that all hosts have what belongs to the newest checkpoint, the one of this step; remove the oldest."""
         # They are another's now; all processes learn it from the next write, which is refused.
         if has_lost_lease(self._run):
             return
+        write_json(self._settled_file, {"step": step})
         remove_oldest(self.last_directory, self._config.keep_last)
         for aside in self.last_directory.glob(f"{INCOMPLETE}step-*"):
             # Its steps have been taken again by now.
-            if (checkpoint_step(Path(aside.name.removeprefix(INCOMPLETE))) or 0) <= settled:
+            if (checkpoint_step(Path(aside.name.removeprefix(INCOMPLETE))) or 0) <= step:
                 remove(aside)
 
     def withdraw(self, step: int) -> None:

@@ -196,7 +196,14 @@ class Mirror:
 
 def small_files(run: RunPaths) -> list[Path]:
     """What a run needs beside its checkpoints; the file by which it is known as a run comes last."""
-    files = (TOKENIZER_FILE, CONFIG_FILE, run.choices_file.name, run.exchange_file.name, RUN_FILE)
+    files = (
+        TOKENIZER_FILE,
+        CONFIG_FILE,
+        run.choices_file.name,
+        run.exchange_file.name,
+        run.settled_file.name,
+        RUN_FILE,
+    )
     return [run.directory / name for name in files]
 
 

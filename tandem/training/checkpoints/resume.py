@@ -21,7 +21,8 @@ def find_checkpoint(
     """The checkpoint to continue from, in the first process; all processes look for it together.
 
     `can_resume` says whether this host has what it keeps for itself at a step. If no checkpoint has that of all hosts,
-    it is the newest whole one that all had agreed on; from an emergency's the run would not end with the same bits.
+    it is the newest whole one of which all hosts had their parts once: what they have lost since cannot be helped. From
+    any other the run would not end with the same bits, but from its beginning it does.
     What is passed over is said, in steps, and put aside, under a name that begins with `newer` if it is not damaged.
     With `before` only older ones than that step are looked at.
     """
@@ -34,7 +35,7 @@ def find_checkpoint(
         step = world.broadcast(None if found is None else found.step)
         if step is None:
             break
-        if found is not None and not found.emergency:
+        if found is not None and store.is_settled(found.step):
             newest = newest or found
         lacking = {world.host_of(rank) for rank, able in enumerate(world.gather(can_resume(step))) if not able}
         if not lacking:
@@ -63,7 +64,7 @@ def _go_back(
             raise damaged_checkpoints(store.last_directory, list(damaged.values()))
         if passed_over:
             notice("no checkpoint can be resumed exactly; the run begins again")
-            store.go_back_to(0, (), name)
+        store.go_back_to(0, (), name)
         return
     reasons = passed_over | {step: f"is damaged ({why})" for step, why in damaged.items()}
     newer = {step: why for step, why in sorted(reasons.items(), reverse=True) if step > chosen.step}

@@ -95,7 +95,7 @@ class EmergencySaver:
         # Of a form that is removed at the next start, if this process does not get to its end.
         own = self._paths.checkpoints / f"{HIDDEN}{name}.rank-{self._world.rank}.writing"
         shutil.rmtree(own, ignore_errors=True)
-        save(own / name, state, emergency=True)
+        save(own / name, state)
         # The run may have been started again in the meantime.
         if self._sees_run():
             with suppress(OSError):

@@ -282,7 +282,7 @@ def test_an_older_one_that_all_hosts_can_resume_is_preferred(start: Start, tmp_p
     # They are kept, until the run has come so far again.
     names = {path.name for path in RunPaths(tmp_path / "run").checkpoints.iterdir()}
     assert names == {"step-00000001", "incomplete-step-00000002", "incomplete-step-00000003"}
-    session.store.prune(2)
+    session.store.settle(2)
     assert not (session.store.last_directory / "incomplete-step-00000002").exists()
     assert (session.store.last_directory / "incomplete-step-00000003").exists()
 

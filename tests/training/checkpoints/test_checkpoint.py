@@ -77,7 +77,7 @@ def store_with_steps(run: Path, state: TrainState, steps: int, keep_last: int) -
     for _ in range(steps):
         take_step(state)
         store.saving(state)()
-        store.prune(state.progress.step)
+        store.settle(state.progress.step)
     return store
 
 
@@ -240,7 +240,7 @@ def test_going_on_after_damage_keeps_what_is_saved_from_then_on(state: TrainStat
     again = WritableCheckpointStore(tmp_path, CheckpointConfig(keep_last=1))
     take_step(state)
     saved = again.saving(state)()
-    again.prune(saved.step)
+    again.settle(saved.step)
     assert saved.size > 0
     # Of several damaged ones the newest stays: they would fill the disk.
     assert sorted(path.name for path in store.last_directory.iterdir()) == ["damaged-step-00000004", "step-00000003"]
