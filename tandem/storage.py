@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import IO, Any, BinaryIO
 
 from tandem.errors import TandemError
+from tandem.ssh import HOST_PATTERN
 
 # Seconds until one who waits for another process looks again; locks on shared disks cannot wake anybody.
 _LOOK_AGAIN = 0.2
-_REMOTE_HOST = re.compile(r"(?:[A-Za-z0-9_.][A-Za-z0-9_.-]*@)?[A-Za-z0-9_.][A-Za-z0-9_.-]*")
 _ERROR_NUMBER = re.compile(r"\(os error (\d+)\)")
 
 
@@ -138,9 +138,8 @@ def split_remote(target: str) -> tuple[str | None, str]:
     if not colon or "/" in before:
         if not target or target.startswith("-"):
             raise ValueError("Input should be a directory, host:path or user@host:path")
-        return None, str(Path(target).expanduser()) if target.startswith("~") else target
-    # A name that begins with a dash would be an option of ssh's.
-    if not _REMOTE_HOST.fullmatch(before) or not path:
+        return None, str(Path(target).expanduser()) if target.startswith("~/") else target
+    if not re.fullmatch(HOST_PATTERN, before, re.ASCII) or not path:
         raise ValueError("Input should be a directory, host:path or user@host:path, with a plain host name")
     return before, "." if path == "~" else path.removeprefix("~/") or "."
 

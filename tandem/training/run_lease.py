@@ -118,7 +118,7 @@ def _read(path: Path) -> dict[str, Any] | None:
 def _lives(path: Path, holder: dict[str, Any], pause: Callable[[float], object]) -> bool:
     if holder.get("machine") == _machine():
         with suppress(psutil.Error, OSError, TypeError, ValueError, KeyError):
-            return _started(int(holder["process"])) == holder["started"]
+            return bool(_started(int(holder["process"])) == holder["started"])
         return False
     before = _touched(path)
     for _ in range(int(STILL_SECONDS)):

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 from tandem.errors import TandemError
+from tandem.ssh import HOST_PATTERN
 
 # Set by `tandem launch` to its own -H, so that a missing rank's host can be named.
 HOSTS_VARIABLE = "TANDEM_HOSTS"
@@ -272,8 +273,7 @@ def parse_hosts(text: str) -> list[tuple[str, int]]:
     hosts = []
     for part in text.split(","):
         # The host may be an IPv6 address in brackets: only what follows the last colon outside them is a number.
-        # A name that begins with a hyphen would be an option of ssh's.
-        name = r"(?:\w[\w.-]*@)?\w[\w.-]*|\[[0-9a-fA-F:.%\w]+\]"
+        name = rf"{HOST_PATTERN}|\[[0-9a-fA-F:.%\w]+\]"
         match = re.fullmatch(rf"\s*({name})(?::([1-9]\d*))?\s*", part, re.ASCII)
         if not match:
             raise TandemError(f"-H {text}: {part!r} is not of the form host or host:processes, for example vm1:2,vm2:2")

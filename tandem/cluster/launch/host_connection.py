@@ -17,9 +17,8 @@ from tandem.cluster.launch.remote_host import GRACE_SECONDS, REPORT_MARK
 from tandem.cluster.launch.restart_policy import SSH_FAILED, HostEnding, HostReport
 from tandem.errors import TandemError
 from tandem.process_exit import SIGNALLED
+from tandem.ssh import SSH_OPTIONS
 
-# Never ask for a password, and notice within half a minute that a host or the way to it is gone.
-SSH_OPTIONS = ("BatchMode=yes", "ConnectTimeout=10", "ServerAliveInterval=10", "ServerAliveCountMax=3")
 # Runs a command and returns its exit code, also if a signal has ended it, of which ssh itself does not tell; what the
 # shell says to that goes nowhere.
 CODE_KEEPER = 'exec 3>&2 2>/dev/null; "$@" 2>&3 3>&-; exit $?'
@@ -34,8 +33,7 @@ async def start_agent(ssh: Sequence[str], host: LaunchHost, order: dict[str, Any
     if not host.here:
         kept = shlex.join(["sh", "-c", CODE_KEEPER, "sh", *command])
         there = f"cd {shlex.quote(str(Path.cwd()))} && exec {kept}"
-        options = [part for option in SSH_OPTIONS for part in ("-o", option)]
-        command = [*ssh, "-T", *options, host.name, there]
+        command = [*ssh, "-T", *SSH_OPTIONS, host.name, there]
     # A session of its own, because Ctrl-C reaches everything in the terminal's, and ssh would just hang up.
     try:
         process = await asyncio.create_subprocess_exec(

@@ -13,11 +13,10 @@ from pathlib import Path
 
 from tandem.errors import TandemError
 from tandem.layout import SUMS_FILE
+from tandem.ssh import SSH_OPTIONS
 from tandem.storage import error_in_words, fsync_path, split_remote
 from tandem.training.checkpoints.checkpoint import HIDDEN, REPLACED, put_in_place
 
-# Nobody is there to type a password, and a host that is gone must not be waited for.
-SSH_OPTIONS = ("-o", "BatchMode=yes", "-o", "ConnectTimeout=20", "-o", "ServerAliveInterval=15")
 RSYNC_OPTIONS = ("--recursive", "--times", "--no-links", "--protect-args", "--timeout=60")
 # Prints the path of all that is in the directories that it is given, and its digests, with a zero byte after either.
 LISTING_SCRIPT = rf"""

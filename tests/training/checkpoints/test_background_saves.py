@@ -19,7 +19,7 @@ from tandem.layout import MODEL_FILE, OPTIMIZER_FILE, RunPaths, checkpoint_direc
 from tandem.monitor.journal import Journal, Recorder
 from tandem.monitor.records import Noticed, Record, Saved
 from tandem.monitor.views import View
-from tandem.training.checkpoints import background_saves, checkpoint_store
+from tandem.training.checkpoints import checkpoint_store
 from tandem.training.checkpoints.background_saves import LAST_COPY_SECONDS, BackgroundSaves
 from tandem.training.checkpoints.checkpoint import DamagedCheckpointError, read, write
 from tandem.training.checkpoints.checkpoint_store import WritableCheckpointStore
@@ -199,7 +199,7 @@ class PatientMirror(Mirror):
 def test_the_last_copy_in_the_mirror_is_waited_for_as_long_as_there_is_time(
     left: float | None, waited: float, start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(background_saves.time, "monotonic", lambda: 100.0)
+    monkeypatch.setattr("tandem.training.checkpoints.background_saves.time.monotonic", lambda: 100.0)
     session = start(tmp_path / "run")
     mirror = PatientMirror(tmp_path / "run", CheckpointConfig(), ALONE)
     session.saves._mirror = mirror
