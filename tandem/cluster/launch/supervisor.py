@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 
-from tandem.cluster.launch.attempt import run_attempt, say
+from tandem.cluster.launch.attempt import run_attempt
 from tandem.cluster.launch.inspection import inspect_hosts
 from tandem.cluster.launch.launch_order import LaunchHost, LaunchOrder
 from tandem.cluster.launch.restart_policy import (
@@ -31,6 +31,8 @@ from tandem.cluster.launch.team import (
 )
 from tandem.cluster.launch.user_stop import UserStop
 from tandem.errors import TandemError
+from tandem.monitor.console_stream import never_blocking_output
+from tandem.process_exit import say
 
 # To connect and look around, beside the time that the remains of an earlier attempt get to end.
 LOOK_SECONDS = 30
@@ -38,7 +40,9 @@ LOOK_SECONDS = 30
 
 def launch(order: LaunchOrder) -> int:
     """Check all hosts, start everything, wait, start again where that may help; the exit code of the whole."""
-    return asyncio.run(_supervised(order))
+    # The loop must not wait for a terminal that nobody reads: agents stop what they run if they hear nothing from here.
+    with never_blocking_output():
+        return asyncio.run(_supervised(order))
 
 
 async def _supervised(order: LaunchOrder) -> int:
