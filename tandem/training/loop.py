@@ -15,6 +15,7 @@ from tandem.config import Config, dump
 from tandem.corpus.prepared import PreparedCorpus
 from tandem.errors import SaidElsewhereError, TandemError
 from tandem.layout import RunPaths
+from tandem.monitor.activity import ACTIVITY
 from tandem.monitor.console_view import ConsoleView
 from tandem.monitor.journal import Journal, Recorder
 from tandem.monitor.records import Ended
@@ -159,7 +160,8 @@ def _claim_run(
         restorable = not RunPaths(directory).run_file.is_file() and mirror_has_run(mirror)
         stack.enter_context(locked(directory, restorable=restorable))
         if mirror is not None and restorable:
-            restore_run(mirror, directory)
+            with ACTIVITY.doing("checkpoint"):
+                restore_run(mirror, directory)
         changed = create_or_check(directory, config, corpus, change)
         if mirror is not None:
             check_mirror(mirror, directory)
