@@ -15,7 +15,7 @@ import selectors
 import socket
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from queue import SimpleQueue
@@ -305,21 +305,24 @@ class Heartbeats:
             return
         self._selector.unregister(connection.socket)
         hello, *others = messages
-        rank, key = hello.get("hello"), str(hello.get("key"))
-        if rank not in self._roster.host_of or not hmac.compare_digest(key.encode(), self._key.encode()):
+        rank, key = hello.get("hello"), hello.get("key")
+        if type(rank) is not int or rank not in self._roster.host_of or not self._has_key(key):
             connection.close()
             return
         self._peers[rank] = peer = Peer(rank, connection, time.perf_counter())
         self._selector.register(connection.socket, selectors.EVENT_READ, peer)
-        self._take(peer, others)
+        self._hear(peer, others)
 
-    def _hear(self, peer: Peer) -> None:
+    def _has_key(self, key: object) -> bool:
+        # A text that cannot be encoded is nobody's key either.
+        return isinstance(key, str) and hmac.compare_digest(key.encode(errors="replace"), self._key.encode())
+
+    def _hear(self, peer: Peer, messages: Sequence[dict[str, Any]] | None = None) -> None:
+        """Take messages that have come with its name, or those that come now."""
         try:
-            self._take(peer, peer.connection.receive())
+            self._take(peer, peer.connection.receive() if messages is None else messages)
         except ClosedConnectionError as closed:
-            self._selector.unregister(peer.connection.socket)
-            peer.connection.close()
-            self._peers.pop(peer.rank)
+            self._let_go(peer)
             host = self._roster.host_of[peer.rank]
             if peer.left and not peer.reason:
                 return
@@ -328,6 +331,15 @@ class Heartbeats:
                 self._found(Silence((peer.rank,), host, "unreachable", unheard, "", 0).loss())
             else:
                 self._found(Loss.ended(peer.rank, host, peer.reason))
+        except Exception as error:  # whatever comes from one of them, the others are heard
+            self._let_go(peer)
+            reason = f"it sent what is no heartbeat: {type(error).__name__}"
+            self._found(Loss.ended(peer.rank, self._roster.host_of[peer.rank], reason))
+
+    def _let_go(self, peer: Peer) -> None:
+        self._selector.unregister(peer.connection.socket)
+        peer.connection.close()
+        self._peers.pop(peer.rank)
 
     def _take(self, peer: Peer, messages: Iterable[dict[str, Any]]) -> None:
         peer.heard = time.perf_counter()
