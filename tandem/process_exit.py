@@ -15,7 +15,7 @@ SIGNALLED = 128
 LOST_PEER_CODE = os.EX_TEMPFAIL
 """Exit code of a process that ended because another one is gone: started again, the same command may well succeed."""
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP)
-"""Signals that ask a training to save and stop: Ctrl-C, launchers and preemption, Slurm, a closed terminal."""
+"""Signals that ask a training to save and stop: Ctrl-C, launchers, Slurm and preemption notices, a closed terminal."""
 # Longest wait of a process that ends for a terminal that does not take its last sentence.
 SAY_SECONDS = 1.0
 

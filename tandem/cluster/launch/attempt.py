@@ -65,7 +65,7 @@ async def _endings(order: LaunchOrder, connections: Sequence[HostConnection]) ->
     for ended in asyncio.as_completed([connection.ending() for connection in connections]):
         endings.append(await ended)
         # After a request to stop all do so by themselves.
-        if not failed and endings[-1].kind not in (EndingKind.FINISHED, EndingKind.STOPPED):
+        if not (failed or endings[-1].kind is EndingKind.FINISHED or endings[-1].kind.stopped):
             failed = True
             for connection in connections:
                 connection.muted = True

@@ -36,7 +36,10 @@ def preemption_command(setting: str | Sequence[str] | None) -> list[str] | None:
 
 @contextmanager
 def stopping_on_notice(command: Sequence[str] | None, notice: Callable[[str], None]) -> Iterator[None]:
-    """Run a command beside a training; when it ends well, that is a SIGTERM to this process."""
+    """Run a command beside a training; when it ends well, that is a SIGUSR1 to this process.
+
+    Not a SIGTERM, which asks for an end: whoever supervises the run is to start it again, without the lost machine.
+    """
     if command is None:
         yield
         return
@@ -58,7 +61,7 @@ def stopping_on_notice(command: Sequence[str] | None, notice: Callable[[str], No
         if over.is_set():
             return
         if code == 0:
-            os.kill(os.getpid(), signal.SIGTERM)
+            os.kill(os.getpid(), signal.SIGUSR1)
         else:
             what = f"exit code {code}" if code > 0 else signal.Signals(-code).name
             notice(f"the command of train.on_preemption_notice has ended ({what}): notices are not heard any more")
