@@ -105,3 +105,11 @@ def test_every_process_gets_the_secret_and_the_number_of_the_attempt(monkeypatch
     assert asked.token not in repr(asked)
     monkeypatch.setenv("TANDEM_TOKEN", "chosen by the user")
     assert asked.environment([VM1], VM1, 1)["TANDEM_TOKEN"] == "chosen by the user"
+
+
+def test_only_what_steers_a_run_is_forwarded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RSYNC_RSH", "ssh -p 4444")
+    monkeypatch.setenv("RSYNC_PASSWORD", "a secret")
+    forwarded = order().environment([VM1], VM1, 1)
+    assert forwarded["RSYNC_RSH"] == "ssh -p 4444"
+    assert "a secret" not in forwarded.values()
