@@ -117,10 +117,13 @@ class Supervisor:
 
     async def _look_for_gain(self, team: LaunchTeam, ending: AttemptEnding) -> AttemptEnding:
         """After a long attempt, find out whether it has left a newer checkpoint: only then does it count as healthy."""
-        if self._order.run is None or ending.seconds < HEALTHY_SECONDS or not ending.cause.kind.mendable:
+        long, again = ending.seconds >= HEALTHY_SECONDS, self._order.restarts and ending.asked_by is None
+        if not (self._order.run and long and again and ending.cause.kind.mendable):
             return ending
-        newest = (await self._look(team.hosts)).newest_step
-        return replace(ending, saved=(newest or 0) > self._last_leader.newest_step)
+        found = await self._stop.unless_asked(self._look(team.hosts))
+        if found is None:
+            return ending
+        return replace(ending, saved=(found.newest_step or 0) > self._last_leader.newest_step)
 
     def _host_back_of(self, team: LaunchTeam) -> Callable[[], Awaitable[None]]:
         """Waits until a lost host of the team is back, for ever if none is lost."""

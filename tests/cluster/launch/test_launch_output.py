@@ -2,25 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import sys
-from collections.abc import Iterator
-from contextlib import suppress
-from typing import TextIO
 
 import pytest
 
 from tandem.cluster.launch.launch_order import LaunchHost, LaunchOrder
 from tandem.cluster.launch.supervisor import launch
+from tests.pipes import opened_pipe, unread_pipe
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture
-def pipe() -> Iterator[tuple[TextIO, TextIO]]:
-    receiver, sender = os.pipe()
-    with open(receiver, encoding="utf-8") as reads, open(sender, "w", encoding="utf-8") as writes:
-        yield reads, writes
 
 
 def launched_help() -> int:
@@ -44,35 +34,24 @@ def launched_help() -> int:
     )
 
 
-def test_a_reader_who_has_seen_enough_does_not_end_a_launch(
-    pipe: tuple[TextIO, TextIO], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    reads, writes = pipe
-    reads.close()
-    monkeypatch.setattr(sys, "stdout", writes)
-    assert launched_help() == 0
+def test_a_reader_who_has_seen_enough_does_not_end_a_launch(monkeypatch: pytest.MonkeyPatch) -> None:
+    with opened_pipe() as (reads, writes):
+        reads.close()
+        monkeypatch.setattr(sys, "stdout", writes)
+        assert launched_help() == 0
 
 
-def test_a_terminal_that_nobody_reads_does_not_hold_up_a_launch(
-    pipe: tuple[TextIO, TextIO], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    writes = pipe[1]
-    os.set_blocking(writes.fileno(), False)
-    with suppress(BlockingIOError):
-        while True:
-            os.write(writes.fileno(), b"x" * 1024)
-    os.set_blocking(writes.fileno(), True)
-    monkeypatch.setattr(sys, "stdout", writes)
-    assert launched_help() == 0
+def test_a_terminal_that_nobody_reads_does_not_hold_up_a_launch(monkeypatch: pytest.MonkeyPatch) -> None:
+    with unread_pipe() as writes:
+        monkeypatch.setattr(sys, "stdout", writes)
+        assert launched_help() == 0
 
 
-def test_what_hosts_print_is_shown_under_their_names(
-    pipe: tuple[TextIO, TextIO], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    reads, writes = pipe
-    monkeypatch.setattr(sys, "stdout", writes)
-    assert launched_help() == 0
-    writes.close()
-    lines = reads.read().splitlines()
+def test_what_hosts_print_is_shown_under_their_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    with opened_pipe() as (reads, writes):
+        monkeypatch.setattr(sys, "stdout", writes)
+        assert launched_help() == 0
+        writes.close()
+        lines = reads.read().splitlines()
     assert all(line.startswith("[localhost] ") for line in lines)
     assert any("Usage" in line for line in lines)
