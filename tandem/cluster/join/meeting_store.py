@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -17,6 +16,7 @@ from tandem.cluster.join.door import Door
 from tandem.cluster.join.launchers import ProcessRank, Rendezvous, launched_as
 from tandem.errors import JoinError
 from tandem.monitor.network_interfaces import host_name
+from tandem.process_exit import say
 
 # Between two attempts to reach a process that has not started yet: short against starting Python, and no load.
 RETRY_SECONDS = 0.2
@@ -48,7 +48,7 @@ class PatientWaiter:
     def waiting_for(self, whom: Callable[[], str]) -> None:
         if not self._silent and self._deadline.left < self._after:
             self._silent = True
-            print(f"tandem: waiting for {whom()}; for up to {self._deadline.left:.0f} s more", file=sys.stderr)
+            say(f"waiting for {whom()}; for up to {self._deadline.left:.0f} s more")
 
 
 class MeetingPlace(NamedTuple):

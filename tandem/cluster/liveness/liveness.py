@@ -5,7 +5,6 @@ from __future__ import annotations
 import faulthandler
 import secrets
 import socket
-import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -17,7 +16,8 @@ from typing import Any
 from tandem.cluster.liveness.heartbeats import HUB, Back, Event, Fell, Heartbeats, Roster, Slept
 from tandem.cluster.liveness.pulse import TIMING, Pulse
 from tandem.cluster.liveness.silence import Loss, Silence
-from tandem.process_exit import LOST_PEER_CODE, end_process
+from tandem.process_exit import LOST_PEER_CODE, end_process, say
+from tandem.process_signals import heard_signal
 
 CONNECT_SECONDS = 10.0
 # The reason that others are given for the end of a process is a sentence, not a listing.
@@ -38,12 +38,12 @@ class PeerListener:
     def fell_silent(self, silence: Silence, speaks: bool) -> None:
         """Other processes are silent, or this one seems to hang; one process of each host speaks."""
         if speaks:
-            print(f"tandem: {silence.words()}", file=sys.stderr, flush=True)
+            say(silence.words())
 
     def returned(self, rank: int, host: str, seconds: float, speaks: bool) -> None:
         """A silent process goes on."""
         if speaks:
-            print(f"tandem: {returned_words(rank, host, seconds)}", file=sys.stderr, flush=True)
+            say(returned_words(rank, host, seconds))
 
     def slept(self, seconds: float) -> None:
         """This process did not run for a while."""
@@ -51,7 +51,7 @@ class PeerListener:
     def lost(self, words: str, speaks: bool) -> None:
         """The run cannot go on, and the main thread does not come back: end this process."""
         if speaks:
-            print(f"tandem: {words}; {START_AGAIN}", file=sys.stderr)
+            say(f"{words}; {START_AGAIN}")
         end_process(LOST_PEER_CODE)
 
 
@@ -119,7 +119,10 @@ class Liveness:
         try:
             yield
         except BaseException as error:
-            reason = (str(error) or type(error).__name__)[:LONGEST_REASON]
+            if isinstance(error, KeyboardInterrupt):
+                reason = f"stopped by {heard_signal().name}"
+            else:
+                reason = (str(error) or type(error).__name__)[:LONGEST_REASON]
             raise
         finally:
             self._over.set()
