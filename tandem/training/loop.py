@@ -102,7 +102,8 @@ def train(
         for notice in (*notices, *(f"changed setting: {setting}" for setting in changed)):
             trainer.notice(notice)
         stack.enter_context(answering(SaveAndStop(trainer)))
-        stack.enter_context(stopping_on_notice(notice_command if world.is_host_leader else None, trainer.notice))
+        own_command = notice_command if world.is_host_leader else None
+        stack.enter_context(stopping_on_notice(own_command, trainer.notice_of_this_process))
         stack.enter_context(watching_peers(trainer, paths))
         stack.enter_context(_failures_recorded(trainer))
         stack.enter_context(explain_out_of_memory(SMALLER_RUN))

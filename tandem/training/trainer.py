@@ -430,4 +430,11 @@ class Trainer:
         return ended
 
     def notice(self, message: str) -> None:
+        """Record something that all processes know, or the first one alone."""
         self.recorder.record(Noticed(step=self.state.progress.step, message=message))
+
+    def notice_of_this_process(self, message: str) -> None:
+        """Record something that only this process knows; the first one shows it to the user."""
+        self.notice(message)
+        if not self.world.is_leader:
+            self.recorder.relay(f"rank {self.world.rank} on {self.world.host_names[self.world.host]}: {message}")
