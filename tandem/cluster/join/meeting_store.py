@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from torch.distributed import DistNetworkError, PrefixStore, Store, TCPStore
 
-from tandem.cluster.join.door import Door
 from tandem.cluster.join.launchers import ProcessRank, Rendezvous, launched_as
+from tandem.cluster.join.store_owner import OwnedStore
 from tandem.errors import JoinError
 from tandem.monitor.network_interfaces import host_name
 from tandem.process_exit import say
@@ -54,7 +54,7 @@ class PatientWaiter:
 class MeetingPlace(NamedTuple):
     """The store at which processes meet, as one of them has reached it."""
 
-    door: Door
+    store: OwnedStore
     address: str
     port: int
     waiter: PatientWaiter
@@ -74,9 +74,9 @@ def open_store(meeting: Rendezvous, me: ProcessRank, deadline: Deadline) -> Meet
         address = _reach(meeting, deadline, waiter)
         store = _connect(address, meeting.port, deadline)
     # Where the launcher serves the store it belongs to whoever leads.
-    keeps = me.is_leader if meeting.launcher_serves else serves
-    door = Door(PrefixStore(meeting.prefix, store), launched_as(), keeps)
-    return MeetingPlace(door, address, meeting.port, waiter)
+    is_owner = me.is_leader if meeting.launcher_serves else serves
+    owned = OwnedStore(PrefixStore(meeting.prefix, store), launched_as(), is_owner)
+    return MeetingPlace(owned, address, meeting.port, waiter)
 
 
 def _serve(port: int) -> Store:

@@ -24,9 +24,9 @@ from tandem.cluster.launch.team import (
     LastLeader,
     LaunchTeam,
     UnreachableError,
+    leader_first,
     meeting_address,
     meeting_port,
-    put_in_order,
     why_not_enough,
 )
 from tandem.cluster.launch.user_stop import UserStop
@@ -105,7 +105,7 @@ class Supervisor:
     def _team(self, found: Inspection) -> LaunchTeam:
         """The usable hosts as a team; who leads it and who is missing is said."""
         order, last = self._order, self._last_leader
-        hosts = put_in_order(order, found, last.newest_step if last.host in found.faults else 0)
+        hosts = leader_first(order, found, last.newest_step if last.host in found.faults else 0)
         self._last_leader = LastLeader(hosts[0], found.newest_step or 0)
         self._losses.update(found.faults.keys())
         if found.faults:
