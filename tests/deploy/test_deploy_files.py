@@ -85,7 +85,16 @@ def test_kubeflow_reads_its_job(tmp_path: Path) -> None:
 
 def test_skypilot_reads_its_task(tmp_path: Path) -> None:
     said = read_by("skypilot", READ_SKYPILOT, DEPLOY / "skypilot.yaml", tmp_path)
-    assert said.splitlines()[-1] == "2 /runs True"
+    assert said.splitlines()[-1] == "2 /mirror True"
+
+
+def test_skypilots_run_is_on_a_disk_and_its_mirror_in_the_bucket() -> None:
+    task = yaml.safe_load((DEPLOY / "skypilot.yaml").read_text())
+    ((bucket, mount),) = task["file_mounts"].items()
+    words = task["run"].split()
+    assert mount["mode"] == "MOUNT_CACHED"
+    assert f"checkpoint.mirror={bucket}/wmt16" in words
+    assert not words[words.index("--run") + 1].startswith(bucket)
 
 
 def test_both_name_a_preset_and_keep_torchrun_from_tandems_options() -> None:
