@@ -1,7 +1,8 @@
-"""How processes end: exit codes, and an end that PyTorch's threads cannot disturb."""
+"""How processes end: exit codes, an end that PyTorch's threads cannot disturb, and one together with the parent."""
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import sys
@@ -15,7 +16,9 @@ SIGNALLED = 128
 LOST_PEER_CODE = os.EX_TEMPFAIL
 """Exit code of a process that ended because another one is gone: started again, the same command may well succeed."""
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP)
-"""Signals that ask a training to save and stop: Ctrl-C, launchers and preemption, Slurm, a closed terminal."""
+"""Signals that ask a training to save and stop: Ctrl-C, launchers, Slurm and preemption notices, a closed terminal."""
+# prctl's number for "send me a signal when my parent dies" (Linux).
+_PR_SET_PDEATHSIG = 1
 # Longest wait of a process that ends for a terminal that does not take its last sentence.
 SAY_SECONDS = 1.0
 
@@ -64,6 +67,13 @@ def say(sentence: str) -> None:
 def _flush_stderr() -> None:
     with suppress(OSError):
         sys.stderr.flush()
+
+
+def signal_after_parent(number: signal.Signals) -> Callable[[], None]:
+    """What a new process calls to have the kernel send it a signal when the process that started it dies."""
+    # Loaded before the fork: the new process may find the loader's lock taken.
+    libc = ctypes.CDLL(None)
+    return lambda: libc.prctl(_PR_SET_PDEATHSIG, number)
 
 
 def ignore_sigterm() -> None:

@@ -222,7 +222,7 @@ def _join(settings: ClusterConfig, mine: ProcessRank, device: torch.device, run:
     """Meet the others at the roll call, choose the interface, connect."""
     deadline = Deadline(settings.join_seconds)
     place = open_store(rendezvous(), mine, deadline)
-    store, address, gpu = place.door.room, place.address, gpu_of(device)
+    store, address, gpu = place.store.own_keys, place.address, gpu_of(device)
     me = Member(
         mine.rank,
         host_name(),

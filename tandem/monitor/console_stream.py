@@ -1,16 +1,20 @@
 """A stream to a terminal, pipe or file that never blocks whoever prints: what is not read in time is lost, and counted.
 
 A pipe that nobody reads, a terminal stopped by Ctrl-S or a dead connection would otherwise hold up the training, and
-even the saving at its end.
+even the saving at its end, or a launcher that has to keep in touch with its hosts.
 """
 
 from __future__ import annotations
 
+import errno
 import io
 import os
+import select
+import sys
 import threading
 import time
-from collections import deque
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
 from typing import TextIO, cast
 
 from rich.console import Console
@@ -19,6 +23,8 @@ from rich.console import Console
 WAITING_BYTES = 1 << 16
 # Longest wait at the end for a reader who has something left to read.
 FLUSH_SECONDS = 1.0
+# The reader is gone, or the terminal is: nothing that is written later would arrive. A full disk may have room again.
+GONE = {errno.EPIPE, errno.EIO, errno.EBADF}
 
 
 class ConsoleStream(io.TextIOBase):
@@ -28,11 +34,11 @@ class ConsoleStream(io.TextIOBase):
         file.flush()
         # A descriptor of its own: the thread may still be writing when the file has long been closed.
         self._file, self._descriptor = file, os.dup(file.fileno())
-        self._waiting: deque[bytes] = deque()
+        self._waiting = b""
         self._bytes = 0
         """Bytes that wait or are being written."""
         self._lost = 0
-        """Lines that found no room since text was last written."""
+        """Lines that found no room, here or on a full disk, since text was last written."""
         self._changed = threading.Condition()
         self._closed_pipe = False
         self._over = False
@@ -80,43 +86,79 @@ class ConsoleStream(io.TextIOBase):
             self._changed.wait(left)
 
     def _append(self, data: bytes) -> None:
-        self._waiting.append(data)
+        self._waiting += data
         self._bytes += len(data)
         self._changed.notify_all()
 
     def _write_on(self) -> None:
-        while True:
-            with self._changed:
-                while not self._waiting:
-                    if self._over:
-                        os.close(self._descriptor)
-                        return
-                    self._changed.wait()
-                data = self._waiting.popleft()
+        while data := self._next():
+            self._write(data)
+        os.close(self._descriptor)
+
+    def _next(self) -> bytes:
+        """All that waits, as soon as there is something; empty at the end.
+
+        All at once, because a busy process lets this thread run only some hundred times a second.
+        """
+        with self._changed:
+            while not self._waiting and not self._over:
+                self._changed.wait()
+            data, self._waiting = self._waiting, b""
+            return data
+
+    def _write(self, data: bytes) -> None:
+        while data:
             try:
-                while data:
-                    written = os.write(self._descriptor, data)
-                    data = data[written:]
-                    with self._changed:
-                        self._bytes -= written
-                        if self._lost and not data and not self._waiting:
-                            lines, self._lost = self._lost, 0
-                            self._append(f"({lines:,} lines are missing here: nobody read them)\n".encode())
-                        self._changed.notify_all()
-            except OSError:
-                # The reader has seen enough, the connection is gone, or the disk is full: the training goes on.
-                with self._changed:
-                    self._closed_pipe, self._bytes = True, 0
-                    self._waiting.clear()
-                    self._changed.notify_all()
+                written = os.write(self._descriptor, data)
+            except BlockingIOError:
+                # A program that shares the terminal has made it so for all.
+                poll = select.poll()
+                poll.register(self._descriptor, select.POLLOUT)
+                poll.poll()
+                continue
+            except OSError as error:
+                self._give_up(data, gone=error.errno in GONE)
+                return
+            data = data[written:]
+            with self._changed:
+                self._bytes -= written
+                if self._lost and not data and not self._waiting:
+                    lines, self._lost = self._lost, 0
+                    self._append(f"({lines:,} lines are missing here: they could not be written in time)\n".encode())
+                self._changed.notify_all()
+
+    def _give_up(self, data: bytes, gone: bool) -> None:
+        """Go on without what could not be written: a full disk may have room again; a reader who is gone stays away."""
+        with self._changed:
+            self._lost += data.count(b"\n")
+            if gone:
+                self._closed_pipe, self._waiting = True, b""
+            self._bytes = len(self._waiting)
+            self._changed.notify_all()
 
 
 def never_blocking(console: Console) -> ConsoleStream | None:
     """Make a console print through a stream that never blocks; None if it prints to memory, which never does."""
+    stream = _stream_to(cast(TextIO, console.file))
+    if stream is not None:
+        console.file = cast(TextIO, stream)
+    return stream
+
+
+@contextmanager
+def never_blocking_output() -> Iterator[None]:
+    """Have this process print to standard output and standard error through streams that never block."""
+    with ExitStack() as stack:
+        for file, redirected in ((sys.stdout, redirect_stdout), (sys.stderr, redirect_stderr)):
+            if (stream := _stream_to(file)) is not None:
+                stack.callback(stream.finish)
+                stack.enter_context(redirected(cast(TextIO, stream)))
+        yield
+
+
+def _stream_to(file: TextIO) -> ConsoleStream | None:
     try:
-        console.file.fileno()
+        file.fileno()
     except (OSError, ValueError, AttributeError):
         return None
-    stream = ConsoleStream(cast(TextIO, console.file))
-    console.file = cast(TextIO, stream)
-    return stream
+    return ConsoleStream(file)

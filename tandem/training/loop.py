@@ -15,6 +15,7 @@ from tandem.config import Config, dump
 from tandem.corpus.prepared import PreparedCorpus
 from tandem.errors import SaidElsewhereError, TandemError
 from tandem.layout import RunPaths
+from tandem.monitor.activity import ACTIVITY
 from tandem.monitor.console_view import ConsoleView
 from tandem.monitor.journal import Journal, Recorder
 from tandem.monitor.records import Ended
@@ -101,7 +102,8 @@ def train(
         for notice in (*notices, *(f"changed setting: {setting}" for setting in changed)):
             trainer.notice(notice)
         stack.enter_context(answering(SaveAndStop(trainer)))
-        stack.enter_context(stopping_on_notice(notice_command if world.is_host_leader else None, trainer.notice))
+        own_command = notice_command if world.is_host_leader else None
+        stack.enter_context(stopping_on_notice(own_command, trainer.notice_of_this_process))
         stack.enter_context(watching_peers(trainer, paths))
         stack.enter_context(_failures_recorded(trainer))
         stack.enter_context(explain_out_of_memory(SMALLER_RUN))
@@ -159,7 +161,8 @@ def _claim_run(
         restorable = not RunPaths(directory).run_file.is_file() and mirror_has_run(mirror)
         stack.enter_context(locked(directory, restorable=restorable))
         if mirror is not None and restorable:
-            restore_run(mirror, directory)
+            with ACTIVITY.doing("checkpoint"):
+                restore_run(mirror, directory)
         changed = create_or_check(directory, config, corpus, change)
         if mirror is not None:
             check_mirror(mirror, directory)

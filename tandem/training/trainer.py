@@ -109,8 +109,10 @@ class Trainer:
 
     def _resume(self) -> None:
         """Take up the newest checkpoint that all hosts can resume, if any: the first process reads it for all."""
-        checkpoint = find_checkpoint(self.world, self.store, self.exchange_state.can_resume, self.notice)
-        self.world.together(lambda: None if checkpoint is None else checkpoint.restore(self.state))
+        # By its name, because it may take long: it comes from a disk or a mirror, and every byte of it is checked.
+        with ACTIVITY.doing("checkpoint"):
+            checkpoint = find_checkpoint(self.world, self.store, self.exchange_state.can_resume, self.notice)
+            self.world.together(lambda: None if checkpoint is None else checkpoint.restore(self.state))
         broadcast_state(self.world, self.state)
         self.batches.skipped = self.state.progress.skipped
 
@@ -119,7 +121,8 @@ class Trainer:
 
     def _restore_exchange_state(self) -> None:
         """Restore the state of the exchange that each host keeps for itself."""
-        missing = self.exchange_state.restore(self.state, self.stepper.exchange)
+        with ACTIVITY.doing("checkpoint"):
+            missing = self.exchange_state.restore(self.state, self.stepper.exchange)
         if missing:
             self.notice(
                 f"{missing} of {len(self.world.hosts)} hosts have no memory of {self.choice.plan} at this step; "
@@ -439,4 +442,11 @@ class Trainer:
         return ended
 
     def notice(self, message: str) -> None:
+        """Record something that all processes know, or the first one alone."""
         self.recorder.record(Noticed(step=self.state.progress.step, message=message))
+
+    def notice_of_this_process(self, message: str) -> None:
+        """Record something that only this process knows; the first one shows it to the user."""
+        self.notice(message)
+        if not self.world.is_leader:
+            self.recorder.relay(f"rank {self.world.rank} on {self.world.host_names[self.world.host]}: {message}")

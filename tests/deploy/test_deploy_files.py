@@ -47,13 +47,54 @@ def test_the_batch_script_is_bash_and_asks_for_what_a_requeue_needs() -> None:
     assert {"--signal=B:USR1@60", "--requeue", "--open-mode=append"} <= set(options)
 
 
+@pytest.mark.parametrize(
+    ("srun", "restarts", "code", "asked"),
+    [
+        ("exit 0", None, 0, []),
+        ("exit 2", None, 2, []),
+        ("exit 143", None, 143, []),
+        ("exit 138", "30", 0, ["scontrol requeue 7"]),
+        ("exit 75", None, 0, ["scontrol requeue 7"]),
+        ("exit 75", "19", 0, ["scontrol requeue 7"]),
+        ("exit 75", "20", 75, []),
+        # As soon as there is a step, the script hears what Slurm sends before the time limit.
+        ("kill -USR1 $PPID; exit 143", None, 0, ["scancel --signal=TERM 7", "scontrol requeue 7"]),
+    ],
+)
+def test_when_the_batch_script_requeues_its_job(
+    srun: str, restarts: str | None, code: int, asked: list[str], tmp_path: Path
+) -> None:
+    programs, log = tmp_path / "bin", tmp_path / "asked"
+    programs.mkdir()
+    log.touch()
+    for name, does in {"srun": srun, "scancel": "", "scontrol": ""}.items():
+        program = programs / name
+        program.write_text(f"#!/bin/bash\n{does or f'echo {name} $* >> {log}'}\n")
+        program.chmod(0o755)
+    env = {"PATH": f"{programs}:{os.environ['PATH']}", "SLURM_JOB_ID": "7", "SLURM_CPUS_PER_TASK": "1"}
+    if restarts is not None:
+        env["SLURM_RESTART_COUNT"] = restarts
+    ended = subprocess.run(["bash", DEPLOY / "slurm.sbatch", "demo"], env=env, timeout=60)
+    assert ended.returncode == code
+    assert log.read_text().splitlines() == asked
+
+
 def test_kubeflow_reads_its_job(tmp_path: Path) -> None:
     read_by("kubeflow", READ_TRAIN_JOB, DEPLOY / "kubeflow-trainjob.yaml", tmp_path)
 
 
 def test_skypilot_reads_its_task(tmp_path: Path) -> None:
     said = read_by("skypilot", READ_SKYPILOT, DEPLOY / "skypilot.yaml", tmp_path)
-    assert said.splitlines()[-1] == "2 /runs True"
+    assert said.splitlines()[-1] == "2 /mirror True"
+
+
+def test_skypilots_run_is_on_a_disk_and_its_mirror_in_the_bucket() -> None:
+    task = yaml.safe_load((DEPLOY / "skypilot.yaml").read_text())
+    ((bucket, mount),) = task["file_mounts"].items()
+    words = task["run"].split()
+    assert mount["mode"] == "MOUNT_CACHED"
+    assert f"checkpoint.mirror={bucket}/wmt16" in words
+    assert not words[words.index("--run") + 1].startswith(bucket)
 
 
 def test_both_name_a_preset_and_keep_torchrun_from_tandems_options() -> None:

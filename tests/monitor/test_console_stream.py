@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import re
+import threading
 from collections.abc import Iterator
 from io import StringIO
 from typing import TextIO
@@ -37,7 +39,7 @@ def test_what_nobody_reads_is_lost_and_counted(pipe: tuple[TextIO, TextIO]) -> N
     read, lost = 0, None
     while lost is None:
         line = reads.readline()
-        lost = re.fullmatch(r"\(([\d,]+) lines are missing here: nobody read them\)\n", line)
+        lost = re.fullmatch(r"\(([\d,]+) lines are missing here: they could not be written in time\)\n", line)
         read += lost is None
     assert read + int(lost[1].replace(",", "")) == LINES
     assert 0 < read < LINES
@@ -67,6 +69,46 @@ def test_a_closed_pipe_swallows_all(pipe: tuple[TextIO, TextIO]) -> None:
     for _ in range(LINES):
         stream.write("nobody hears\n")
     stream.finish()
+
+
+def everything_read(stream: ConsoleStream, reads: TextIO, writes: TextIO) -> str:
+    """What a reader finds until the end of the stream."""
+    # The reader sees an end when the last descriptor is closed: the stream's own, when it has written all.
+    writes.close()
+    ending = threading.Thread(target=stream.finish)
+    ending.start()
+    text = reads.read()
+    ending.join()
+    return text
+
+
+def test_a_terminal_that_another_program_made_non_blocking_is_waited_for(pipe: tuple[TextIO, TextIO]) -> None:
+    reads, writes = pipe
+    os.set_blocking(writes.fileno(), False)
+    stream = ConsoleStream(writes)
+    text = "".join(f"line {number}\n" for number in range(5000))
+    stream.write(text)
+    assert everything_read(stream, reads, writes) == text
+
+
+def test_a_disk_that_is_full_for_a_moment_loses_lines_and_not_the_rest(
+    pipe: tuple[TextIO, TextIO], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads, writes = pipe
+    stream, tried, write = ConsoleStream(writes), threading.Event(), os.write
+
+    def full_at_first(descriptor: int, data: bytes) -> int:
+        if data == b"lost\nlost\n" and not tried.is_set():
+            tried.set()
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write(descriptor, data)
+
+    monkeypatch.setattr(os, "write", full_at_first)
+    stream.write("lost\nlost\n")
+    assert tried.wait(60)
+    stream.write("kept\n")
+    missing = "(2 lines are missing here: they could not be written in time)\n"
+    assert everything_read(stream, reads, writes) == f"kept\n{missing}"
 
 
 def test_a_view_prints_through_it_and_gives_the_console_back(pipe: tuple[TextIO, TextIO]) -> None:

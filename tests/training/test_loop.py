@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from safetensors.torch import load_file
@@ -12,9 +14,10 @@ from tandem.config import Config
 from tandem.corpus.prepared import PreparedCorpus
 from tandem.errors import TandemError
 from tandem.layout import MODEL_FILE
+from tandem.monitor.activity import ACTIVITY
 from tandem.monitor.records import Ended, Record
 from tandem.monitor.views import View
-from tandem.training import loop
+from tandem.training import loop, trainer
 from tandem.training.checkpoints.checkpoint import read
 from tandem.training.faults.divergence import NonFiniteGradientError
 from tandem.training.run_directory import locked
@@ -117,6 +120,32 @@ def test_a_loss_scale_survives_a_stop(tiny_corpus: PreparedCorpus, tiny_config: 
     assert scaler["steps_without_overflow"] > 4
     assert halves.state["numbers"]["scaler"] == scaler
     assert (whole.directory / MODEL_FILE).read_bytes() == (halves.directory / MODEL_FILE).read_bytes()
+
+
+@pytest.mark.slow
+def test_a_run_is_restored_in_a_phase_that_may_take_long(
+    tiny_corpus: PreparedCorpus, tiny_config: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a start-up the others would take it for hanging: files come from a mirror, and every byte is checked."""
+    run, phases = tmp_path / "run", dict[str, str]()
+
+    def watch(module: ModuleType, name: str) -> None:
+        done = getattr(module, name)
+
+        def watched(*arguments: object, **options: object) -> object:
+            phases[name] = ACTIVITY.stay.phase
+            return done(*arguments, **options)
+
+        monkeypatch.setattr(module, name, watched)
+
+    config = tiny_config("train.max_steps=2", f"checkpoint.mirror={tmp_path / 'mirror'}")
+    train(config, tiny_corpus, run)
+    shutil.rmtree(run)
+    watch(loop, "restore_run")
+    watch(trainer, "find_checkpoint")
+    ended, _ = train(config, tiny_corpus, run)
+    assert ended.step == 2
+    assert phases == {"restore_run": "checkpoint", "find_checkpoint": "checkpoint"}
 
 
 @pytest.mark.slow

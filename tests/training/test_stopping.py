@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import pty
 import signal
 import socket
 import subprocess
+import threading
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import NoReturn
+from unittest.mock import Mock
 
 import pytest
 
@@ -18,6 +23,7 @@ from tandem.corpus.prepared import PreparedCorpus
 from tandem.errors import TandemError
 from tandem.layout import MODEL_FILE, OPTIMIZER_FILE, STATE_FILE, checkpoint_directories
 from tandem.process_exit import LOST_PEER_CODE, STOP_SIGNALS, stop_code
+from tandem.training.faults import stopping
 from tandem.training.faults.preemption_notice import preemption_command
 from tandem.training.faults.stopping import MOST_VOTES, vote_for, voted_signal
 from testbed.journals import read_journal
@@ -89,6 +95,45 @@ def test_launchers_are_no_persons() -> None:
     assert not started_by_launcher({"SLURM_JOB_ID": "7"})
 
 
+class EndedError(Exception):
+    """Stands for the end of the process."""
+
+
+def said_at_the_end(checkpoint_left: Callable[[], str], monkeypatch: pytest.MonkeyPatch) -> str:
+    """The last sentence of a training that is ended at once."""
+    said = []
+
+    def end_by(number: int, sentence: str) -> NoReturn:
+        said.append(sentence)
+        raise EndedError
+
+    monkeypatch.setattr(stopping, "end_by", end_by)
+    monkeypatch.setattr(stopping, "LAST_LINES_SECONDS", 0.2)
+    trainer = Mock(checkpoint_left=checkpoint_left, world=Mock(size=1))
+    with pytest.raises(EndedError):
+        stopping.end_at_once(trainer, signal.SIGTERM)
+    return said[0]
+
+
+def test_the_end_tells_what_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert said_at_the_end(lambda: "step 7 is saved", monkeypatch) == "stopped by SIGTERM; step 7 is saved"
+
+
+@pytest.mark.parametrize("disk", ["hangs", "fails"])
+def test_a_disk_that_does_not_answer_keeps_nobody_from_ending(disk: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    over = threading.Event()
+
+    def look() -> str:
+        if disk == "fails":
+            raise OSError(errno.EIO, "Input/output error")
+        over.wait()
+        return ""
+
+    said = said_at_the_end(look, monkeypatch)
+    over.set()
+    assert said == "stopped by SIGTERM; the same command goes on from the newest checkpoint"
+
+
 # --- one process
 
 
@@ -134,8 +179,8 @@ def test_a_terminal_that_nobody_reads_holds_up_neither_steps_nor_the_end(
     notice = "train.on_preemption_notice=" + json.dumps(["sh", "-c", waiting])
     with subprocess.Popen([*command, notice], stdout=theirs, stderr=theirs) as process:
         os.close(theirs)
-        # The notice comes when the journal tells of a fifth step, and counts as a SIGTERM.
-        assert process.wait() == stop_code(signal.SIGTERM)
+        # The notice comes when the journal tells of a fifth step, and counts as a SIGUSR1: the run is to go on.
+        assert process.wait() == stop_code(signal.SIGUSR1)
     os.close(ours)
     assert newest(tmp_path / "run") >= 5
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -13,10 +12,11 @@ from typing import NamedTuple
 
 from torch.distributed import DistNetworkError, PrefixStore, Store, TCPStore
 
-from tandem.cluster.join.door import Door
 from tandem.cluster.join.launchers import ProcessRank, Rendezvous, launched_as
+from tandem.cluster.join.store_owner import OwnedStore
 from tandem.errors import JoinError
 from tandem.monitor.network_interfaces import host_name
+from tandem.process_exit import say
 
 # Between two attempts to reach a process that has not started yet: short against starting Python, and no load.
 RETRY_SECONDS = 0.2
@@ -48,13 +48,13 @@ class PatientWaiter:
     def waiting_for(self, whom: Callable[[], str]) -> None:
         if not self._silent and self._deadline.left < self._after:
             self._silent = True
-            print(f"tandem: waiting for {whom()}; for up to {self._deadline.left:.0f} s more", file=sys.stderr)
+            say(f"waiting for {whom()}; for up to {self._deadline.left:.0f} s more")
 
 
 class MeetingPlace(NamedTuple):
     """The store at which processes meet, as one of them has reached it."""
 
-    door: Door
+    store: OwnedStore
     address: str
     port: int
     waiter: PatientWaiter
@@ -74,9 +74,9 @@ def open_store(meeting: Rendezvous, me: ProcessRank, deadline: Deadline) -> Meet
         address = _reach(meeting, deadline, waiter)
         store = _connect(address, meeting.port, deadline)
     # Where the launcher serves the store it belongs to whoever leads.
-    keeps = me.is_leader if meeting.launcher_serves else serves
-    door = Door(PrefixStore(meeting.prefix, store), launched_as(), keeps)
-    return MeetingPlace(door, address, meeting.port, waiter)
+    is_owner = me.is_leader if meeting.launcher_serves else serves
+    owned = OwnedStore(PrefixStore(meeting.prefix, store), launched_as(), is_owner)
+    return MeetingPlace(owned, address, meeting.port, waiter)
 
 
 def _serve(port: int) -> Store:

@@ -66,7 +66,7 @@ def call_roll(
 
     With a token, only those become members who have it, too.
     """
-    store = place.door.room
+    store = place.store.own_keys
     me = me if token is None else replace(me, nonce=new_nonce())
     try:
         store.set(_key("here", me.rank), json.dumps(asdict(me)))
@@ -154,13 +154,13 @@ def _still_missing(
     place: MeetingPlace, me: Member, size: int, deadline: Deadline, expected_hosts: Sequence[str]
 ) -> list[int]:
     """Ranks that have not come by the deadline, or by the time another process has ended the roll call."""
-    store = place.door.room
+    store = place.store.own_keys
 
     def absent() -> list[int]:
         return [rank for rank in range(size) if not store.check([_key("here", rank)])]
 
     while True:
-        if refusal := place.door.refusal(me.rank, me.host, place.where):
+        if refusal := place.store.refusal(me.rank, me.host, place.where):
             raise JoinError(refusal)
         try:
             store.wait([_key("here", rank) for rank in range(size)], timedelta(seconds=LOOK_SECONDS))
@@ -172,8 +172,8 @@ def _still_missing(
 
 
 def _instead(place: MeetingPlace) -> str:
-    stranger = place.door.stranger()
-    return f"; {stranger} came and was refused" if stranger else ""
+    refused = place.store.refused()
+    return f"; {refused} came and was refused" if refused else ""
 
 
 def _end_together(store: Store, rank: int, here: Iterable[int], fault: str) -> NoReturn:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import asdict
 from itertools import accumulate
 
@@ -16,12 +15,7 @@ from tandem.cluster.launch.remote_host import ALIVE, END, GRACE_SECONDS, SILENCE
 from tandem.cluster.launch.restart_policy import AttemptEnding, EndingKind, HostEnding
 from tandem.cluster.launch.team import LaunchTeam
 from tandem.cluster.launch.user_stop import UserStop
-
-
-def say(words: str) -> None:
-    """Tell the user something in a line of standard error, whether or not somebody reads it."""
-    with suppress(OSError):
-        print(f"tandem: {words}", file=sys.stderr, flush=True)
+from tandem.process_exit import say
 
 
 async def run_attempt(
@@ -71,7 +65,7 @@ async def _endings(order: LaunchOrder, connections: Sequence[HostConnection]) ->
     for ended in asyncio.as_completed([connection.ending() for connection in connections]):
         endings.append(await ended)
         # After a request to stop all do so by themselves.
-        if not failed and endings[-1].kind not in (EndingKind.FINISHED, EndingKind.STOPPED):
+        if not (failed or endings[-1].kind is EndingKind.FINISHED or endings[-1].kind.stopped):
             failed = True
             for connection in connections:
                 connection.muted = True

@@ -14,8 +14,9 @@ from tandem.monitor.network_interfaces import host_name, interfaces
 
 # The launch and the host that a process was started for, by which what an attempt left behind is found.
 MARK_VARIABLE = "TANDEM_LAUNCHED_ON"
-# What a user may have set here to steer the libraries underneath or to find extensions, and wants on all hosts.
-FORWARDED = ("OMP_", "MKL_", "NCCL_", "GLOO_", "CUDA_", "TORCH_", "PYTHONPATH", TOKEN_VARIABLE)
+# What a user may have set here to steer the libraries underneath, to find extensions or to reach a mirror, and wants on
+# all hosts.
+FORWARDED = ("OMP_", "MKL_", "NCCL_", "GLOO_", "CUDA_", "TORCH_", "PYTHONPATH", "RSYNC_RSH", TOKEN_VARIABLE)
 
 
 @dataclass(frozen=True)

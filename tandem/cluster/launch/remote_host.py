@@ -8,7 +8,6 @@ and the end of input or a long silence, whatever has happened to the launcher or
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import json
 import os
 import signal
@@ -29,7 +28,7 @@ from tandem.cluster.launch.restart_policy import HostReport
 from tandem.cluster.source_version import package_version
 from tandem.errors import TandemError
 from tandem.layout import RunPaths, checkpoint_directories
-from tandem.process_exit import SIGNALLED, is_stop_code, stop_code
+from tandem.process_exit import SIGNALLED, is_stop_code, signal_after_parent, stop_code
 
 STOP, END, ALIVE = "stop", "end", "alive"
 # Stands before the agent's report on standard error, which it shares with its processes.
@@ -38,8 +37,6 @@ REPORT_MARK = "\x1e"
 SILENCE_SECONDS = 60
 # What a process gets beyond its own deadline for saving and stopping, and all that it gets when it is to end at once.
 GRACE_SECONDS = 5
-# Linux's number for "send me this signal when my parent dies".
-PR_SET_PDEATHSIG = 1
 
 
 @dataclass(frozen=True)
@@ -241,13 +238,9 @@ async def _start(job: HostJob, local_rank: int) -> Process:
         env=environment,
         # A process group of its own, with which whatever the process starts can be ended.
         process_group=0,
-        preexec_fn=_stop_with_agent,
+        # When the agent is killed nobody would look after it any more.
+        preexec_fn=signal_after_parent(signal.SIGTERM),
     )
-
-
-def _stop_with_agent() -> None:
-    """Have the kernel ask this process to stop when the agent is killed: nobody would look after it any more."""
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 async def _obey(processes: HostProcesses) -> None:

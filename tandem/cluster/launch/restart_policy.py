@@ -15,6 +15,8 @@ USER_ERROR = 2
 SSH_FAILED = 255
 # The first pause before another attempt: what was lost may be back, and what is left of the last attempt has ended.
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 5.0, 60.0
+# After a notice of preemption the machine is still there for up to two minutes, and an attempt with it would be lost.
+PREEMPTION_PAUSE_SECONDS = 120.0
 # A run that has trained for so long, and saved, is healthy: its earlier failures count no more.
 HEALTHY_SECONDS = 600.0
 # Between two looks at whether a lost host is back; longer for one that was lost again and again.
@@ -32,15 +34,22 @@ class EndingKind(IntEnum):
     FAILED = 3
     """A process ended with another exit code: a fault of the program, a driver or a card."""
     LOST_PEER = 4
-    UNREACHABLE = 5
-    AGENT_KILLED = 6
-    KILLED = 7
+    PREEMPTED = 5
+    """Its processes have saved and stopped, because one of the hosts is about to be taken away."""
+    UNREACHABLE = 6
+    AGENT_KILLED = 7
+    KILLED = 8
     """A process was ended by a signal."""
 
     @property
     def mendable(self) -> bool:
         """Whether another attempt may succeed."""
         return self >= EndingKind.FAILED
+
+    @property
+    def stopped(self) -> bool:
+        """Whether its processes were asked to stop, have agreed on it with all others, and have saved."""
+        return self in (EndingKind.STOPPED, EndingKind.PREEMPTED)
 
 
 @dataclass(frozen=True)
@@ -86,6 +95,9 @@ class HostEnding:
 
 
 def _meaning(code: int) -> tuple[EndingKind, str]:
+    # The launcher itself asks by SIGTERM. All processes end with the code, so it does not tell which host it is.
+    if code == stop_code(signal.SIGUSR1):
+        return EndingKind.PREEMPTED, "saved and stopped by SIGUSR1, as when a host is about to be taken away"
     if is_stop_code(code):
         return EndingKind.STOPPED, ""
     meanings = {
@@ -143,22 +155,24 @@ def after_attempt(attempt: AttemptEnding, failures: int, restarts: int) -> End |
     """What to do after an attempt, when so many before it have failed in a row."""
     cause = attempt.cause
     if attempt.asked_by is not None:
-        stopped = cause.kind is EndingKind.STOPPED
-        return End(stop_code(attempt.asked_by) if stopped else attempt.first_code, _said(cause))
+        if cause.kind.stopped:
+            return End(stop_code(attempt.asked_by))
+        return End(attempt.first_code, _said(cause))
     if attempt.regrouping and cause.kind is EndingKind.STOPPED:
         return StartAgain(0.0, failures)
     if not cause.kind.mendable:
         return End(attempt.first_code)
     healthy = attempt.seconds >= HEALTHY_SECONDS and attempt.saved
-    return after_failure(_said(cause), cause.code, 0 if healthy else failures, restarts)
+    shortest = PREEMPTION_PAUSE_SECONDS if cause.kind is EndingKind.PREEMPTED else 0.0
+    return after_failure(_said(cause), cause.code, 0 if healthy else failures, restarts, shortest)
 
 
-def after_failure(words: str, code: int, failures: int, restarts: int) -> End | StartAgain:
+def after_failure(words: str, code: int, failures: int, restarts: int, shortest_pause: float = 0.0) -> End | StartAgain:
     """What to do after a failure that another attempt may mend, and what to say about it."""
     if failures >= restarts:
         gave_up = f"; gave up after {restarts + 1} attempts" if restarts else ""
         return End(code, f"{words}{gave_up}")
-    pause = min(FIRST_PAUSE_SECONDS * 2 ** min(failures, 8), LONGEST_PAUSE_SECONDS)
+    pause = max(min(FIRST_PAUSE_SECONDS * 2 ** min(failures, 8), LONGEST_PAUSE_SECONDS), shortest_pause)
     return StartAgain(pause, failures + 1, f"{words}; attempt {failures + 2} of {restarts + 1} in {pause:.0f} s")
 
 

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 
-from tandem.cluster.launch.attempt import run_attempt, say
+from tandem.cluster.launch.attempt import run_attempt
 from tandem.cluster.launch.inspection import inspect_hosts
 from tandem.cluster.launch.launch_order import LaunchHost, LaunchOrder
 from tandem.cluster.launch.restart_policy import (
@@ -24,13 +24,15 @@ from tandem.cluster.launch.team import (
     LastLeader,
     LaunchTeam,
     UnreachableError,
+    leader_first,
     meeting_address,
     meeting_port,
-    put_in_order,
     why_not_enough,
 )
 from tandem.cluster.launch.user_stop import UserStop
 from tandem.errors import TandemError
+from tandem.monitor.console_stream import never_blocking_output
+from tandem.process_exit import say
 
 # To connect and look around, beside the time that the remains of an earlier attempt get to end.
 LOOK_SECONDS = 30
@@ -38,7 +40,9 @@ LOOK_SECONDS = 30
 
 def launch(order: LaunchOrder) -> int:
     """Check all hosts, start everything, wait, start again where that may help; the exit code of the whole."""
-    return asyncio.run(_supervised(order))
+    # The loop must not wait for a terminal that nobody reads: agents stop what they run if they hear nothing from here.
+    with never_blocking_output():
+        return asyncio.run(_supervised(order))
 
 
 async def _supervised(order: LaunchOrder) -> int:
@@ -101,7 +105,7 @@ class Supervisor:
     def _team(self, found: Inspection) -> LaunchTeam:
         """The usable hosts as a team; who leads it and who is missing is said."""
         order, last = self._order, self._last_leader
-        hosts = put_in_order(order, found, last.newest_step if last.host in found.faults else 0)
+        hosts = leader_first(order, found, last.newest_step if last.host in found.faults else 0)
         self._last_leader = LastLeader(hosts[0], found.newest_step or 0)
         self._losses.update(found.faults.keys())
         if found.faults:
@@ -113,10 +117,13 @@ class Supervisor:
 
     async def _look_for_gain(self, team: LaunchTeam, ending: AttemptEnding) -> AttemptEnding:
         """After a long attempt, find out whether it has left a newer checkpoint: only then does it count as healthy."""
-        if self._order.run is None or ending.seconds < HEALTHY_SECONDS or not ending.cause.kind.mendable:
+        long, again = ending.seconds >= HEALTHY_SECONDS, self._order.restarts and ending.asked_by is None
+        if not (self._order.run and long and again and ending.cause.kind.mendable):
             return ending
-        newest = (await self._look(team.hosts)).newest_step
-        return replace(ending, saved=(newest or 0) > self._last_leader.newest_step)
+        found = await self._stop.unless_asked(self._look(team.hosts))
+        if found is None:
+            return ending
+        return replace(ending, saved=(found.newest_step or 0) > self._last_leader.newest_step)
 
     def _host_back_of(self, team: LaunchTeam) -> Callable[[], Awaitable[None]]:
         """Waits until a lost host of the team is back, for ever if none is lost."""

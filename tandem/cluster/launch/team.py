@@ -73,8 +73,8 @@ def why_not_enough(order: LaunchOrder, found: Inspection, last: LastLeader) -> s
     return None
 
 
-def put_in_order(order: LaunchOrder, found: Inspection, newest_known: int = 0) -> list[LaunchHost]:
-    """The hosts as they were given, but first the one with the newest checkpoint, which all the others get it from."""
+def leader_first(order: LaunchOrder, found: Inspection, newest_known: int = 0) -> list[LaunchHost]:
+    """The hosts as they were given, but first the leader: the one whose checkpoint is the newest, and goes to all."""
 
     def suitability(host: LaunchHost) -> tuple[bool, bool, int]:
         fact = found.facts[host]

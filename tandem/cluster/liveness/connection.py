@@ -86,5 +86,5 @@ def encoded(message: dict[str, Any]) -> bytes:
 def _parsed(line: bytes) -> Any:
     try:
         return json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None

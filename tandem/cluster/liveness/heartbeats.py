@@ -15,7 +15,7 @@ import selectors
 import socket
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from queue import SimpleQueue
@@ -23,7 +23,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from tandem.cluster.liveness.connection import ClosedConnectionError, LineConnection, encoded
 from tandem.cluster.liveness.pulse import Beat, Pulse, Timing
-from tandem.cluster.liveness.silence import Cause, Loss, Silence
+from tandem.cluster.liveness.silence import Cause, LostPeers, Silence
 from tandem.monitor.activity import EXCHANGE
 from tandem.process_exit import LOST_PEER_CODE
 
@@ -34,13 +34,13 @@ MOST_UNKNOWN = 64
 PAUSE_SECONDS = 0.25
 
 
-class Fell(NamedTuple):
+class FellSilent(NamedTuple):
     """Processes have fallen silent."""
 
     silence: Silence
 
 
-class Back(NamedTuple):
+class CameBack(NamedTuple):
     """A silent process goes on."""
 
     rank: int
@@ -54,7 +54,7 @@ class Slept(NamedTuple):
     seconds: float
 
 
-Event: TypeAlias = Fell | Back | Slept | Loss | None
+Event: TypeAlias = FellSilent | CameBack | Slept | LostPeers | None
 """None: nothing more will come."""
 
 
@@ -186,12 +186,12 @@ class Heartbeats:
         for silence in found:
             new = tuple(rank for rank in silence.ranks if rank not in self._named)
             if new:
-                self._found(Fell(replace(silence, ranks=new)))
+                self._found(FellSilent(replace(silence, ranks=new)))
         for rank in sorted(self._own - silent):
-            self._found(Back(rank, self._roster.host_of[rank], now - self._named[rank].began))
+            self._found(CameBack(rank, self._roster.host_of[rank], now - self._named[rank].began))
         over = [silence for silence in found if now - self._named[silence.ranks[0]].at > self._patience]
         if over:
-            self._found(over[0].loss())
+            self._found(over[0].lost_peers())
 
     def _silences(self, now: float) -> Iterator[Silence]:
         """Everybody that this process can judge and that is silent, those of a host and a cause together."""
@@ -239,34 +239,34 @@ class Heartbeats:
             for other in others
         )
 
-    def _found(self, event: Fell | Back | Loss) -> None:
+    def _found(self, event: FellSilent | CameBack | LostPeers) -> None:
         """Act on what this process has found out, and tell the others if it is the hub."""
-        if isinstance(event, Fell):
+        if isinstance(event, FellSilent):
             self._own.update(event.silence.ranks)
         if self._listener is not None:
             match event:
-                case Fell(silence):
+                case FellSilent(silence):
                     self._tell({"fell": silence.as_dict()})
-                case Back():
+                case CameBack():
                     self._tell({"returned": list(event)})
-                case Loss():
+                case LostPeers():
                     self._tell({"lost": [event.ranks, event.words]})
         self._act_on(event)
 
-    def _act_on(self, event: Fell | Back | Loss) -> None:
+    def _act_on(self, event: FellSilent | CameBack | LostPeers) -> None:
         match event:
-            case Fell(silence) if self._roster.rank in silence.ranks and silence.cause != "hanging":
+            case FellSilent(silence) if self._roster.rank in silence.ranks and silence.cause != "hanging":
                 # Old news, held up by what it tells of.
                 return
-            case Back() if event.rank not in self._named:
+            case CameBack() if event.rank not in self._named:
                 return
-            case Fell(silence):
+            case FellSilent(silence):
                 now = time.perf_counter()
                 self._named.update(dict.fromkeys(silence.ranks, _Named(now, now - silence.seconds)))
-            case Back():
+            case CameBack():
                 self._named.pop(event.rank, None)
                 self._own.discard(event.rank)
-            case Loss():
+            case LostPeers():
                 if self._lost_at is not None:
                     return
                 self._lost_at = time.perf_counter()
@@ -305,29 +305,41 @@ class Heartbeats:
             return
         self._selector.unregister(connection.socket)
         hello, *others = messages
-        rank, key = hello.get("hello"), str(hello.get("key"))
-        if rank not in self._roster.host_of or not hmac.compare_digest(key.encode(), self._key.encode()):
+        rank, key = hello.get("hello"), hello.get("key")
+        if type(rank) is not int or rank not in self._roster.host_of or not self._has_key(key):
             connection.close()
             return
         self._peers[rank] = peer = Peer(rank, connection, time.perf_counter())
         self._selector.register(connection.socket, selectors.EVENT_READ, peer)
-        self._take(peer, others)
+        self._hear(peer, others)
 
-    def _hear(self, peer: Peer) -> None:
+    def _has_key(self, key: object) -> bool:
+        # A text that cannot be encoded is nobody's key either.
+        return isinstance(key, str) and hmac.compare_digest(key.encode(errors="replace"), self._key.encode())
+
+    def _hear(self, peer: Peer, messages: Sequence[dict[str, Any]] | None = None) -> None:
+        """Take messages that have come with its name, or those that come now."""
         try:
-            self._take(peer, peer.connection.receive())
+            self._take(peer, peer.connection.receive() if messages is None else messages)
         except ClosedConnectionError as closed:
-            self._selector.unregister(peer.connection.socket)
-            peer.connection.close()
-            self._peers.pop(peer.rank)
+            self._let_go(peer)
             host = self._roster.host_of[peer.rank]
             if peer.left and not peer.reason:
                 return
             if closed.gave_up:
                 unheard = time.perf_counter() - peer.heard
-                self._found(Silence((peer.rank,), host, "unreachable", unheard, "", 0).loss())
+                self._found(Silence((peer.rank,), host, "unreachable", unheard, "", 0).lost_peers())
             else:
-                self._found(Loss.ended(peer.rank, host, peer.reason))
+                self._found(LostPeers.ended(peer.rank, host, peer.reason))
+        except Exception as error:  # whatever comes from one of them, the others are heard
+            self._let_go(peer)
+            reason = f"it sent what is no heartbeat: {type(error).__name__}"
+            self._found(LostPeers.ended(peer.rank, self._roster.host_of[peer.rank], reason))
+
+    def _let_go(self, peer: Peer) -> None:
+        self._selector.unregister(peer.connection.socket)
+        peer.connection.close()
+        self._peers.pop(peer.rank)
 
     def _take(self, peer: Peer, messages: Iterable[dict[str, Any]]) -> None:
         peer.heard = time.perf_counter()
@@ -338,8 +350,8 @@ class Heartbeats:
                 case {"bye": reason}:
                     peer.left, peer.reason = True, str(reason)
                 case {"fell": told} if peer.rank == HUB:
-                    self._act_on(Fell(Silence.from_dict(told)))
+                    self._act_on(FellSilent(Silence.from_dict(told)))
                 case {"returned": [rank, host, seconds]} if peer.rank == HUB:
-                    self._act_on(Back(rank, host, seconds))
+                    self._act_on(CameBack(rank, host, seconds))
                 case {"lost": [ranks, words]} if peer.rank == HUB:
-                    self._act_on(Loss(tuple(ranks), words))
+                    self._act_on(LostPeers(tuple(ranks), words))

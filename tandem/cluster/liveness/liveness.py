@@ -5,7 +5,6 @@ from __future__ import annotations
 import faulthandler
 import secrets
 import socket
-import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -14,10 +13,11 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
-from tandem.cluster.liveness.heartbeats import HUB, Back, Event, Fell, Heartbeats, Roster, Slept
+from tandem.cluster.liveness.heartbeats import HUB, CameBack, Event, FellSilent, Heartbeats, Roster, Slept
 from tandem.cluster.liveness.pulse import TIMING, Pulse
-from tandem.cluster.liveness.silence import Loss, Silence
-from tandem.process_exit import LOST_PEER_CODE, end_process
+from tandem.cluster.liveness.silence import LostPeers, Silence
+from tandem.process_exit import LOST_PEER_CODE, end_process, say
+from tandem.process_signals import heard_signal
 
 CONNECT_SECONDS = 10.0
 # The reason that others are given for the end of a process is a sentence, not a listing.
@@ -38,12 +38,12 @@ class PeerListener:
     def fell_silent(self, silence: Silence, speaks: bool) -> None:
         """Other processes are silent, or this one seems to hang; one process of each host speaks."""
         if speaks:
-            print(f"tandem: {silence.words()}", file=sys.stderr, flush=True)
+            say(silence.words())
 
     def returned(self, rank: int, host: str, seconds: float, speaks: bool) -> None:
         """A silent process goes on."""
         if speaks:
-            print(f"tandem: {returned_words(rank, host, seconds)}", file=sys.stderr, flush=True)
+            say(returned_words(rank, host, seconds))
 
     def slept(self, seconds: float) -> None:
         """This process did not run for a while."""
@@ -51,7 +51,7 @@ class PeerListener:
     def lost(self, words: str, speaks: bool) -> None:
         """The run cannot go on, and the main thread does not come back: end this process."""
         if speaks:
-            print(f"tandem: {words}; {START_AGAIN}", file=sys.stderr)
+            say(f"{words}; {START_AGAIN}")
         end_process(LOST_PEER_CODE)
 
 
@@ -80,8 +80,8 @@ class Liveness:
         self.silent: dict[int, Silence] = {}
         """The silent processes that are known of."""
         self._rank, self._beside = rank, next(ranks for ranks in hosts if rank in ranks)
-        self._loss: Loss | None = None
-        self._loss_known = threading.Event()
+        self._lost_peers: LostPeers | None = None
+        self._lost_known = threading.Event()
         self._over = threading.Event()
         self._telling = threading.Lock()
         """Held by whoever tells of a lost peer."""
@@ -119,7 +119,10 @@ class Liveness:
         try:
             yield
         except BaseException as error:
-            reason = (str(error) or type(error).__name__)[:LONGEST_REASON]
+            if isinstance(error, KeyboardInterrupt):
+                reason = f"stopped by {heard_signal().name}"
+            else:
+                reason = (str(error) or type(error).__name__)[:LONGEST_REASON]
             raise
         finally:
             self._over.set()
@@ -131,11 +134,11 @@ class Liveness:
         To be called from the main thread, which then ends the process. It takes a moment until the end of a peer has
         got around. If the listener is about to end the process already, this never returns.
         """
-        self._loss_known.wait(TIMING.last_words)
+        self._lost_known.wait(TIMING.last_words)
         self._telling.acquire()
-        if self._loss is None:
+        if self._lost_peers is None:
             return "lost the connection to another process, which says why", True
-        return self._loss.words, self._speaks(self._loss.ranks)
+        return self._lost_peers.words, self._speaks(self._lost_peers.ranks)
 
     def _speaks(self, silent: Sequence[int]) -> bool:
         """Whether this is the first process of its host that is left to speak."""
@@ -147,35 +150,35 @@ class Liveness:
 
     def _tell(self) -> None:
         while (event := self._events.get()) is not None:
-            if isinstance(event, Loss):
+            if isinstance(event, LostPeers):
                 self._end_for(event)
                 return
             # A full disk must not keep anybody from hearing of what comes next.
             with suppress(OSError, ValueError):
                 self._pass_on(event)
 
-    def _pass_on(self, event: Fell | Back | Slept) -> None:
+    def _pass_on(self, event: FellSilent | CameBack | Slept) -> None:
         match event:
-            case Fell(silence):
+            case FellSilent(silence):
                 self.silent.update(dict.fromkeys(silence.ranks, silence))
                 if silence.cause == "hanging" and self._rank in silence.ranks:
                     self._dump_stack()
                 self.listener.fell_silent(silence, self._speaks(self._mute()))
-            case Back(rank, host, seconds):
+            case CameBack(rank, host, seconds):
                 speaks = self._speaks(self._mute())
                 self.silent.pop(rank, None)
                 self.listener.returned(rank, host, seconds, speaks)
             case Slept(seconds):
                 self.listener.slept(seconds)
 
-    def _end_for(self, loss: Loss) -> None:
-        self._loss = loss
-        self._loss_known.set()
-        if not self.silent.keys() & set(loss.ranks):
+    def _end_for(self, lost: LostPeers) -> None:
+        self._lost_peers = lost
+        self._lost_known.set()
+        if not self.silent.keys() & set(lost.ranks):
             # The peer has ended: the main thread is about to notice by itself.
             self._over.wait(TIMING.last_words)
         if not self._over.is_set() and self._telling.acquire(blocking=False):
-            self.listener.lost(loss.words, self._speaks(loss.ranks))
+            self.listener.lost(lost.words, self._speaks(lost.ranks))
 
     def _dump_stack(self) -> None:
         """Append the stacks of all threads to the listener's file."""

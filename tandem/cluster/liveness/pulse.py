@@ -1,9 +1,10 @@
 """A process's heartbeat: what it says of itself every second, and whether its main thread hangs.
 
-A phase that is merely long is no fault, so three things must come together before a main thread hangs:
+A phase that is merely long is no fault, so four things must come together before a main thread hangs:
 
 - it has been in one phase for far longer than ever before, or has never finished one like it and takes minutes;
 - it is at rest: a thread that computes uses a processor, or stands in the queue for one on a crowded machine;
+- it moves no data, nor does a process that it has started: a checkpoint from a slow disk or mirror takes its time;
 - somebody waits for it, which only the process that hears all others can tell.
 """
 
@@ -13,9 +14,12 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
+
+import psutil
 
 from tandem.monitor.activity import ACTIVITY, BETWEEN, EXCHANGE, Stay
 
@@ -45,7 +49,9 @@ class Timing:
 TIMING = Timing()
 # A main thread that wants less of a processor than this is at rest; waiting for a lock or a disk takes next to none.
 RESTING_SHARE = 0.05
-# Looked at over so many beats.
+# One that moves fewer bytes a second waits in vain; a program that looks for a notice now and then moves less, too.
+MOVING_BYTES = 100_000
+# Both looked at over so many beats.
 RESTING_BEATS = 5
 # Phases that are short even when they come for the first time: nothing is compiled there.
 SOON_OVER = {"data", BETWEEN}
@@ -69,6 +75,7 @@ class Pulse:
         self._before = ACTIVITY.stay
         self._hung = False
         self._used: deque[tuple[float, float]] = deque(maxlen=RESTING_BEATS + 1)
+        self._moved: deque[tuple[float, dict[int, int]]] = deque(maxlen=RESTING_BEATS + 1)
         self._clock = _main_thread_clock()
 
     def beat(self, now: float) -> Beat:
@@ -79,13 +86,17 @@ class Pulse:
             self._longest[self._before.phase] = max(self._longest.get(self._before.phase, 0.0), lasted)
         self._before = stay
         self._used.append((now, self._clock()))
-        self._hung = now - stay.since > self._limit(stay) and stay.phase != EXCHANGE and self._at_rest()
+        suspected = now - stay.since > self._limit(stay) and stay.phase != EXCHANGE and self._at_rest()
+        if not suspected:
+            self._moved.clear()
+        self._hung = suspected and not self._may_move_data(now)
         return Beat(stay.phase, max(now - stay.since, 0.0), self._step(), self._hung)
 
     def slept(self) -> None:
         """Forget what the main thread seemed to do while the whole process was stopped."""
         self._before = ACTIVITY.stay
         self._used.clear()
+        self._moved.clear()
 
     def _limit(self, stay: Stay) -> float:
         timing = self._timing
@@ -102,6 +113,15 @@ class Pulse:
         (start, used), (end, used_since) = self._used[0], self._used[-1]
         return used_since - used < RESTING_SHARE * (end - start)
 
+    def _may_move_data(self, now: float) -> bool:
+        """Whether data moves, or it is too early to tell; not looked at before there is a suspicion: it costs more."""
+        self._moved.append((now, _moved_bytes()))
+        if len(self._moved) <= RESTING_BEATS:
+            return True
+        (start, before), (end, after) = self._moved[0], self._moved[-1]
+        grown = sum(count - before.get(mover, 0) for mover, count in after.items())
+        return grown >= MOVING_BYTES * (end - start)
+
 
 def _main_thread_clock() -> Callable[[], float]:
     """Reads for how long the main thread has used a processor or stood in the queue for one, in seconds.
@@ -116,3 +136,21 @@ def _main_thread_clock() -> Callable[[], float]:
         return lambda: 0.0
     clock = time.pthread_getcpuclockid(main.ident)
     return lambda: time.clock_gettime(clock)
+
+
+def _moved_bytes() -> dict[int, int]:
+    """Bytes that the main thread (0) and each process that this one has started (by id) have read and written so far.
+
+    Nothing where the system does not say.
+    """
+    moved = {}
+    with suppress(OSError):
+        lines = Path(f"/proc/self/task/{threading.main_thread().native_id}/io").read_text().splitlines()
+        counts = {name: int(count) for name, _, count in (line.partition(": ") for line in lines)}
+        # A mapped file is only counted where it comes from the disk.
+        moved[0] = sum(counts[name] for name in ("rchar", "wchar", "read_bytes", "write_bytes"))
+    for child in psutil.Process().children(recursive=True):
+        # It may have ended, or belong to somebody else.
+        with suppress(psutil.Error, AttributeError):
+            moved[child.pid] = child.io_counters().read_chars + child.io_counters().write_chars
+    return moved

@@ -40,7 +40,7 @@ class Silence:
             return f"{self.who}: {last}; its host answers: the process is stopped, or gets neither memory nor processor"
         return f"{self.who}: {last}; its host does not answer: it is down, or the network to it is cut"
 
-    def loss(self) -> Loss:
+    def lost_peers(self) -> LostPeers:
         """The sentence for a process that was waited for in vain."""
         age = f"{self.seconds:.0f} s"
         match self.cause:
@@ -50,7 +50,7 @@ class Silence:
                 words = f"{self.who} does not answer since {age}: the process does not run, although its host answers"
             case "unreachable":
                 words = f"{self.who} does not answer since {age}: the host or the network to it is gone"
-        return Loss(self.ranks, words)
+        return LostPeers(self.ranks, words)
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -61,7 +61,7 @@ class Silence:
 
 
 @dataclass(frozen=True)
-class Loss:
+class LostPeers:
     """Processes without which the others cannot go on."""
 
     ranks: tuple[int, ...]
@@ -69,5 +69,5 @@ class Loss:
     """What is known of it, as the beginning of a sentence."""
 
     @classmethod
-    def ended(cls, rank: int, host: str, reason: str) -> Loss:
+    def ended(cls, rank: int, host: str, reason: str) -> LostPeers:
         return cls((rank,), f"rank {rank} on {host} has ended ({reason or 'it was killed, or it has crashed'})")

@@ -72,7 +72,7 @@ def watching_peers(trainer: Trainer, run: RunPaths) -> Iterator[None]:
         yield
         return
     if liveness.unwatched:
-        trainer.notice(liveness.unwatched)
+        trainer.notice_of_this_process(liveness.unwatched)
     ACTIVITY.started()
     before, liveness.listener = liveness.listener, TrainingPeers(trainer, run)
     try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import shlex
 import shutil
@@ -13,9 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 
 from tandem.errors import TandemError
-
-# prctl's number for "send me a signal when my parent dies" (Linux).
-_PARENT_DEATH_SIGNAL = 1
+from tandem.process_exit import signal_after_parent
 
 
 def preemption_command(setting: str | Sequence[str] | None) -> list[str] | None:
@@ -36,11 +33,13 @@ def preemption_command(setting: str | Sequence[str] | None) -> list[str] | None:
 
 @contextmanager
 def stopping_on_notice(command: Sequence[str] | None, notice: Callable[[str], None]) -> Iterator[None]:
-    """Run a command beside a training; when it ends well, that is a SIGTERM to this process."""
+    """Run a command beside a training; when it ends well, that is a SIGUSR1 to this process.
+
+    Not a SIGTERM, which asks for an end: whoever supervises the run is to start it again, without the lost machine.
+    """
     if command is None:
         yield
         return
-    libc = ctypes.CDLL(None)
     process = subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,
@@ -49,7 +48,7 @@ def stopping_on_notice(command: Sequence[str] | None, notice: Callable[[str], No
         # A group of its own, with which whatever it starts can be ended.
         process_group=0,
         # It must not outlive a training that is killed.
-        preexec_fn=lambda: libc.prctl(_PARENT_DEATH_SIGNAL, signal.SIGKILL),
+        preexec_fn=signal_after_parent(signal.SIGKILL),
     )
     over = threading.Event()
 
@@ -58,7 +57,7 @@ def stopping_on_notice(command: Sequence[str] | None, notice: Callable[[str], No
         if over.is_set():
             return
         if code == 0:
-            os.kill(os.getpid(), signal.SIGTERM)
+            os.kill(os.getpid(), signal.SIGUSR1)
         else:
             what = f"exit code {code}" if code > 0 else signal.Signals(-code).name
             notice(f"the command of train.on_preemption_notice has ended ({what}): notices are not heard any more")

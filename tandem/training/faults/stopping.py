@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 ASKED_TO_STOP = "stopped on request"
 # Processes that may wish to stop by one signal in one vote: four signals fill a float64's 52 bits.
 MOST_VOTES = 2**12
-# Longest wait for a journal or a terminal that does not take a training's last lines.
+# Longest wait for a disk that does not say what it holds, or does not take a training's last lines.
 LAST_LINES_SECONDS = 2.0
 
 
@@ -49,8 +49,8 @@ class SaveAndStop(SignalPlan):
 
     def answer(self, number: int, wait: Wait) -> None:
         trainer = self._trainer
-        # What is said at the end takes time, too.
-        deadline = time.monotonic() + self._seconds - min(LAST_LINES_SECONDS + SAY_SECONDS, self._seconds / 10)
+        # What is looked up, recorded and said at the end takes time, too.
+        deadline = time.monotonic() + self._seconds - min(2 * LAST_LINES_SECONDS + SAY_SECONDS, self._seconds / 10)
         trainer.stop_by, trainer.stop_signal = deadline, number
         again = wait(0.0 if kills_after_a_second() else self._seconds / 2)
         saving = threading.Thread(target=trainer.emergency_save, daemon=True)
@@ -64,7 +64,7 @@ class SaveAndStop(SignalPlan):
 
 def end_at_once(trainer: Trainer, number: int) -> NoReturn:
     """End a process that was asked to stop and cannot wait for the others any more; what it can save is saved."""
-    name, left = signal.Signals(number).name, trainer.checkpoint_left()
+    name, left = signal.Signals(number).name, _checkpoint_left(trainer)
 
     def record() -> None:
         progress = trainer.state.progress
@@ -83,3 +83,15 @@ def end_at_once(trainer: Trainer, number: int) -> NoReturn:
     within(LAST_LINES_SECONDS, record)
     alone = " without the other processes" if trainer.world.size > 1 else ""
     end_by(number, f"stopped by {name}{alone}; {left}")
+
+
+def _checkpoint_left(trainer: Trainer) -> str:
+    """What is left of the run, as far as its disk tells in time: one that hangs must not make a process deaf."""
+    known = ["the same command goes on from the newest checkpoint"]
+
+    def look() -> None:
+        with suppress(Exception):
+            known.append(trainer.checkpoint_left())
+
+    within(LAST_LINES_SECONDS, look)
+    return known[-1]

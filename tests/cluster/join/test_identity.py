@@ -10,10 +10,10 @@ import pytest
 from torch.distributed import TCPStore
 
 from tandem.cluster.join import meeting_store
-from tandem.cluster.join.door import Door
 from tandem.cluster.join.launchers import ProcessRank
 from tandem.cluster.join.meeting_store import Deadline, MeetingPlace, PatientWaiter
 from tandem.cluster.join.roll_call import Member, call_roll
+from tandem.cluster.join.store_owner import OwnedStore
 from tandem.errors import SaidElsewhereError, TandemError
 
 SECRET, OTHER = b"correct horse", b"battery staple"
@@ -43,7 +43,7 @@ class Meeting:
         deadline = Deadline(seconds)
         store = TCPStore("127.0.0.1", self.port, is_master=False, timeout=timedelta(seconds=30))
         waiter = PatientWaiter(ProcessRank(rank, self.size, 0), deadline)
-        place = MeetingPlace(Door(store, job, keeps=not rank), "127.0.0.1", self.port, waiter)
+        place = MeetingPlace(OwnedStore(store, job, is_owner=not rank), "127.0.0.1", self.port, waiter)
         try:
             roll = call_roll(place, Member(rank, host, host, run=run), self.size, deadline, expected_hosts, token)
         except SaidElsewhereError:

@@ -26,6 +26,7 @@ from tandem.cluster.launch.restart_policy import (
 from tandem.process_exit import LOST_PEER_CODE
 
 KILLED = HostReport(137, "rank 1 was ended by SIGKILL")
+NOTICE = "saved and stopped by SIGUSR1, as when a host is about to be taken away"
 
 
 @pytest.mark.parametrize(
@@ -34,6 +35,7 @@ KILLED = HostReport(137, "rank 1 was ended by SIGKILL")
         (0, HostReport(0), EndingKind.FINISHED, ""),
         (143, HostReport(143), EndingKind.STOPPED, ""),
         (130, HostReport(130), EndingKind.STOPPED, ""),
+        (138, HostReport(138), EndingKind.PREEMPTED, NOTICE),
         (2, HostReport(2), EndingKind.REFUSED, ""),
         (1, HostReport(1), EndingKind.FAILED, "ended with exit code 1"),
         (75, HostReport(75), EndingKind.LOST_PEER, "lost another process"),
@@ -78,13 +80,19 @@ def ended(*codes: int, seconds: float = 20.0) -> AttemptEnding:
         (ended(143, SSH_FAILED), StartAgain(5, 1, "vm2: lost the connection; attempt 2 of 4 in 5 s")),
         (ended(LOST_PEER_CODE, 143), StartAgain(5, 1, "vm1: lost another process; attempt 2 of 4 in 5 s")),
         (ended(1, 143), StartAgain(5, 1, "vm1: ended with exit code 1; attempt 2 of 4 in 5 s")),
+        # A notice of preemption: sooner, the host that had it would still be there, and be lost again.
+        (ended(138, 138), StartAgain(120, 1, f"vm1: {NOTICE}; attempt 2 of 4 in 120 s")),
+        (ended(LOST_PEER_CODE, 138), StartAgain(120, 1, f"vm2: {NOTICE}; attempt 2 of 4 in 120 s")),
+        (ended(138, SSH_FAILED), StartAgain(5, 1, "vm2: lost the connection; attempt 2 of 4 in 5 s")),
     ],
 )
 def test_after_an_attempt(attempt: AttemptEnding, move: End | StartAgain) -> None:
     assert after_attempt(attempt, failures=0, restarts=3) == move
 
 
-@pytest.mark.parametrize(("codes", "code"), [((143, 143), 130), ((0, 0), 0), ((137, 143), 137), ((2, 2), 2)])
+@pytest.mark.parametrize(
+    ("codes", "code"), [((143, 143), 130), ((138, 138), 130), ((0, 0), 0), ((137, 143), 137), ((2, 2), 2)]
+)
 def test_a_user_who_asks_to_stop_is_obeyed(codes: tuple[int, ...], code: int) -> None:
     move = after_attempt(replace(ended(*codes), asked_by=signal.SIGINT), failures=0, restarts=3)
     assert isinstance(move, End)
@@ -112,6 +120,7 @@ def test_failures_in_a_row_are_counted() -> None:
     assert after_failure(words, 255, 20, restarts=20) == End(255, f"{words}; gave up after 21 attempts")
     # Nobody has asked for another attempt.
     assert after_failure(words, 255, 0, restarts=0) == End(255, words)
+    assert after_attempt(ended(138), 0, restarts=0) == End(138, f"vm1: {NOTICE}")
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 
 from tandem.cluster.launch.launch_order import LaunchHost, LaunchOrder
 from tandem.cluster.launch.remote_host import HostFacts
-from tandem.cluster.launch.team import Inspection, LastLeader, UnreachableError, put_in_order, why_not_enough
+from tandem.cluster.launch.team import Inspection, LastLeader, UnreachableError, leader_first, why_not_enough
 
 VM1, VM2, VM3 = (LaunchHost(f"vm{number}", 1) for number in (1, 2, 3))
 NOTHING, NO_STEP = (False, None), (True, None)
@@ -51,7 +51,7 @@ def order(min_hosts: int = 1, run: Path | None = Path("run"), mirrored: bool = F
 )
 def test_the_host_with_the_newest_checkpoint_leads(runs: tuple[tuple[bool, int | None], ...], expected: str) -> None:
     found = Inspection({host: facts(*run) for host, run in zip((VM1, VM2, VM3), runs, strict=True)})
-    hosts = put_in_order(order(), found)
+    hosts = leader_first(order(), found)
     assert " ".join(host.name for host in hosts) == expected
 
 
@@ -89,8 +89,8 @@ def test_whoever_wrote_the_run_has_it() -> None:
 
 def test_an_old_copy_does_not_lead_where_there_is_a_mirror() -> None:
     found = without_vm1((True, 300))
-    assert put_in_order(order(mirrored=True), found, newest_known=400)[0] is VM3
-    assert put_in_order(order(mirrored=True), found, newest_known=300)[0] is VM2
+    assert leader_first(order(mirrored=True), found, newest_known=400)[0] is VM3
+    assert leader_first(order(mirrored=True), found, newest_known=300)[0] is VM2
 
 
 def test_every_process_gets_the_secret_and_the_number_of_the_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,3 +105,11 @@ def test_every_process_gets_the_secret_and_the_number_of_the_attempt(monkeypatch
     assert asked.token not in repr(asked)
     monkeypatch.setenv("TANDEM_TOKEN", "chosen by the user")
     assert asked.environment([VM1], VM1, 1)["TANDEM_TOKEN"] == "chosen by the user"
+
+
+def test_only_what_steers_a_run_is_forwarded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RSYNC_RSH", "ssh -p 4444")
+    monkeypatch.setenv("RSYNC_PASSWORD", "a secret")
+    forwarded = order().environment([VM1], VM1, 1)
+    assert forwarded["RSYNC_RSH"] == "ssh -p 4444"
+    assert "a secret" not in forwarded.values()
