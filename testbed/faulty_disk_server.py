@@ -79,7 +79,7 @@ class PassingDisk(Operations):  # type: ignore[misc]
         return 0
 
     @may_fail
-    def utimens(self, path: str, times: tuple[int, int] | None = None) -> int:
+    def utimens(self, path: str, times: tuple[int, int]) -> int:
         os.utime(self._root + path, ns=times)
         return 0
 
