@@ -21,7 +21,7 @@ def run_python(code: str, directory: Path) -> str:
     return ended.stdout
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_notebook_of_the_docs(tmp_path: Path) -> None:
     text = (REPOSITORY / "docs/python.md").read_text(encoding="utf-8")
     (notebook,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)

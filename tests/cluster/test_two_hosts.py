@@ -236,6 +236,7 @@ def test_on_a_slow_link_auto_takes_local_steps(lab: Lab, limited: Callable[[str]
     assert plans[0] == {**plans[1], "time": plans[0]["time"]}
 
 
+@pytest.mark.long
 def test_time_lost_to_a_slower_host_is_waiting(lab: Lab) -> None:
     # With bf16 every exchange is taken apart, so that no step's waiting is guessed from another's.
     settings = ("exchange.kind=bf16", "batch.tokens=1024", "train.max_steps=16", "train.log_every=8")

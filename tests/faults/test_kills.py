@@ -38,7 +38,7 @@ def test_killed_in_every_place_a_run_ends_with_the_same_bits() -> None:
     assert "1 bit-identical endings" in said
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("strategy", "instant"),
     [

@@ -22,7 +22,7 @@ EXPLODING = (
 )
 
 
-@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+@pytest.mark.parametrize("precision", ["float32", pytest.param("bfloat16", marks=pytest.mark.long)])
 def test_the_newest_checkpoint_is_that_of_the_last_good_step(
     precision: str, tiny_corpus: PreparedCorpus, tmp_path: Path
 ) -> None:
@@ -49,7 +49,7 @@ def test_the_newest_checkpoint_is_that_of_the_last_good_step(
             torch.testing.assert_close(tensor, same[name], rtol=1e-3, atol=1e26)
 
 
-@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("ranks", [1, pytest.param(2, marks=pytest.mark.long)])
 def test_a_step_late_and_by_its_own_name(ranks: int, tiny_corpus: PreparedCorpus, tmp_path: Path) -> None:
     """Three good steps, one that spoils the weights, one whose gradient shows it: known while the sixth is taken."""
     hosts, device = ["one"] * ranks, Device(cards=ranks)

@@ -19,7 +19,7 @@ ENDED = "rank {rank} on {host} has ended (it was killed, or it has crashed)"
     ("victim", "hosts", "settings"),
     [
         (1, ("one", "one"), ("exchange.kind=allreduce",)),
-        (0, ("one", "one"), ("exchange.kind=allreduce",)),
+        pytest.param(0, ("one", "one"), ("exchange.kind=allreduce",), marks=pytest.mark.long),
         (1, ("one", "two"), ("exchange.kind=bf16",)),
         (0, ("one", "two"), ("exchange.kind=diloco", "exchange.local_steps=4", "exchange.start_steps=0")),
     ],

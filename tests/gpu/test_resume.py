@@ -15,7 +15,7 @@ pytestmark = pytest.mark.slow
 SETTINGS = (*WITH_DROPOUT, "train.deterministic=true", "train.max_steps=12", "train.log_every=2")
 
 
-@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("ranks", [1, pytest.param(2, marks=pytest.mark.long)])
 def test_a_killed_run_ends_with_the_bits_of_one_left_alone(
     ranks: int, tiny_corpus: PreparedCorpus, tmp_path: Path
 ) -> None:

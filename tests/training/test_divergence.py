@@ -194,7 +194,7 @@ def roll_backs(run: Path, rank: int = 0) -> list[dict[str, int]]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("fault", ["nan", "spike"])
+@pytest.mark.parametrize("fault", ["nan", pytest.param("spike", marks=pytest.mark.long)])
 def test_a_run_goes_back_and_on_with_other_data(
     fault: str, poison: Callable[..., Batches], tiny_corpus: PreparedCorpus, tmp_path: Path
 ) -> None:

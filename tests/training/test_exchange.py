@@ -144,11 +144,15 @@ def remembered_by(way: str) -> tuple[str, ...]:
     return {"diloco": (EXCHANGE_FILE, OPTIMIZER_FILE)}.get(way, (EXCHANGE_FILE,) if way in REMEMBERS else ())
 
 
-@pytest.mark.parametrize("way", WAYS)
+# One that remembers and one with local steps; the others in the long ring, and in bench.faults.
+@pytest.mark.parametrize(
+    "way", [way if way in ("int4", "diloco") else pytest.param(way, marks=pytest.mark.long) for way in WAYS]
+)
 def test_killed_or_not_all_ways_end_with_the_same_bits(way: str, train: Train) -> None:
     assert_same_end(train(way), remembered_by(way))
 
 
+@pytest.mark.long
 def test_killed_or_not_in_the_steps_before_the_local_ones(tiny_corpus: PreparedCorpus, tmp_path: Path) -> None:
     # Killed at step 2, of which the first five are taken together.
     settings = (*SETTINGS, *DILOCO, "exchange.start_steps=5", "checkpoint.every_steps=2")

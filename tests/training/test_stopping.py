@@ -207,7 +207,7 @@ def test_a_process_that_waits_for_others_to_come_is_stopped_at_once(
     assert process.returncode == stop_code(signal.SIGTERM)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_left_alone_again_and_again_a_run_ends_with_the_same_bits(tiny_corpus: PreparedCorpus, tmp_path: Path) -> None:
     undisturbed, run = tmp_path / "undisturbed", tmp_path / "run"
     with started_ranks([tiny_corpus] * 2, [undisturbed] * 2, TOGETHER, LONGER) as processes:

@@ -29,7 +29,7 @@ def mpirun_command(ssh: Ssh, directory: Path, processes: int) -> list[str]:
     return ["mpirun", *options, *(part for name, value in settings.items() for part in ("--mca", name, value))]
 
 
-@pytest.mark.parametrize("processes", [1, 2])
+@pytest.mark.parametrize("processes", [pytest.param(1, marks=pytest.mark.long), 2])
 def test_mpirun_trains_on_two_hosts(
     rig: Rig, rig_ssh: Ssh, tiny_corpus: PreparedCorpus, tmp_path: Path, processes: int
 ) -> None:

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -126,13 +127,17 @@ def test_the_agent_is_small() -> None:
 def test_what_an_earlier_attempt_left_is_ended_before_the_next(tmp_path: Path) -> None:
     left = subprocess.Popen(["sleep", "infinity"], env={**os.environ, "TANDEM_LAUNCHED_ON": "abc-vm1"})
     other = subprocess.Popen(["sleep", "infinity"], env={**os.environ, "TANDEM_LAUNCHED_ON": "abc-vm2"})
+    # A process that has ended is there until its parent has heard of it.
+    reaped = threading.Thread(target=left.wait)
+    reaped.start()
     look = {"corpus": None, "run": str(tmp_path), "port": None, "mark": "abc-vm1", "stop_seconds": 60}
     order = json.dumps({"inspect": look}) + "\n"
     answer = subprocess.run([sys.executable, *AGENT], input=order, capture_output=True, text=True, check=True)
     facts = json.loads(answer.stdout)
     assert (facts["has_run"], facts["newest_step"], facts["fault"]) == (False, None, None)
     # Waited for, so that nothing of it stands in the way.
-    assert left.wait() == -15
+    reaped.join()
+    assert left.returncode == -15
     assert other.poll() is None
     other.kill()
     other.wait()

@@ -172,7 +172,7 @@ def fill(disk: Path) -> Path:
     return filler
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_full_disk_in_any_stage(tmp_path: Path, disk: Path, packed: Files, dev: Files) -> None:
     out, filler = disk / "corpus", disk / "filler"
     for fatal in (

@@ -79,7 +79,7 @@ def test_one_card(tmp_path: Path) -> None:
         assert private not in page
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.usefixtures("compiled")
 def test_an_older_card_has_no_bfloat16(tmp_path: Path) -> None:
     model = ("--name", "Tesla V100-SXM2-16GB", "--capability", "7.0", "--memory-gb", "16")
@@ -93,7 +93,7 @@ def test_an_older_card_has_no_bfloat16(tmp_path: Path) -> None:
     assert "causal in float16: efficient" in checks["attention"]["found"]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.usefixtures("compiled")
 def test_two_cards(tmp_path: Path) -> None:
     places = rank_environments([HOST, HOST])

@@ -180,11 +180,12 @@ def test_a_long_text_is_translated_once(proxy: HoldingProxy, open_page: OpenPage
     assert proxy.texts(STREAM) == [paragraph]
     field = opened.page.locator("#source")
     field.press("Control+End")
-    field.press_sequentially(" I sleep now.")
+    # One that it has translated before: what a model is not sure of may depend on what it is translated beside.
+    field.press_sequentially(f" {SENTENCE}")
     opened.wait_for("() => document.querySelectorAll('.sentence').length === 91 && !document.querySelector('.waiting')")
     again = proxy.texts(STREAM)[1:]
     assert all(len(text) < 60 for text in again), again
-    assert opened.translation == german(proxy.server, f"{paragraph} I sleep now.")
+    assert opened.translation == german(proxy.server, f"{paragraph} {SENTENCE}")
     # Nothing inside scrolls, and the field is as high as its text.
     assert (
         opened.page.evaluate(
@@ -194,6 +195,7 @@ def test_a_long_text_is_translated_once(proxy: HoldingProxy, open_page: OpenPage
     )
 
 
+@pytest.mark.long
 def test_a_thousand_lines(proxy: HoldingProxy, open_page: OpenPage, demo_run: Path) -> None:
     opened = open_page(proxy.address)
     known = (demo_run.parent / "text" / "train.en").read_text(encoding="utf-8").splitlines()
