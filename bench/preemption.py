@@ -82,8 +82,8 @@ def stop(corpus: Path, run: Path, wait: float) -> tuple[float, set[int], str]:
         process.send_signal(signal.SIGTERM)
     errors = [process.communicate()[1].decode() for process in processes]
     seconds, codes = time.monotonic() - asked, {process.returncode for process in processes}
-    # A run that was at its end when the signal came has ended well, too.
-    clean = codes <= {stop_code(signal.SIGTERM), 0} and not any("Traceback" in text for text in errors)
+    # A run that was at its end when the signal came has ended well, too, and so has one whose Python had yet to start.
+    clean = codes <= {stop_code(signal.SIGTERM), 0, -signal.SIGTERM} and not any("Traceback" in text for text in errors)
     return seconds, codes, "" if clean else f"exit codes {sorted(codes)}: {errors}"
 
 

@@ -9,10 +9,11 @@ def program() -> None:
     try:
         listen()
         from tandem.cli import command_line
+
+        command_line.program()
     except KeyboardInterrupt:
         say_stopped()
         end_process(stop_code(heard_signal()))
-    command_line.program()
 
 
 if __name__ == "__main__":

@@ -96,6 +96,13 @@ class SignalListener:
         # The listener reads the end of the stream and ends.
         self._sender.close()
 
+    def stop_interrupting(self) -> bool:
+        """Interrupt the main thread no more, because it is about to end; whether it has been interrupted before."""
+        interrupt, before = Interrupt(), self._plan
+        interrupt.interrupted.set()
+        self._plan = interrupt
+        return isinstance(before, Interrupt) and before.interrupted.is_set()
+
     @contextmanager
     def answering(self, plan: SignalPlan) -> Iterator[None]:
         """Answer signals by a plan while the block lasts."""

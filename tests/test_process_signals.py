@@ -16,11 +16,11 @@ import pytest
 from tandem.process_exit import stop_code
 from tests.places import REPOSITORY
 
+pytestmark = pytest.mark.slow
+
 # A lock that is taken twice is waited for in C, with Python's own lock let go, and no signal ends that: like gloo.
 STUCK = """
 import ctypes, sys, threading
-
-pytestmark = pytest.mark.slow
 def wait_for_ever():
     lock, libc, gate = ctypes.create_string_buffer(64), ctypes.CDLL(None), threading.Lock()
     libc.pthread_mutex_lock(lock)
@@ -34,6 +34,8 @@ def wait_for_ever():
     libc.pthread_mutex_lock(lock)
 """
 LISTEN = "from tandem.process_signals import *\nlisten()\n"
+# A signal to itself, at the moment that a test is about.
+ASKED = "import os, signal, sys, time\nfrom tandem.cli import command_line\n"
 
 
 @contextmanager
@@ -155,3 +157,33 @@ def test_a_command_is_stopped_while_it_still_imports(tmp_path: Path) -> None:
         process.send_signal(signal.SIGTERM)
         assert process.communicate() == ("", "tandem: stopped by SIGTERM\n")
     assert process.returncode == stop_code(signal.SIGTERM)
+
+
+def test_an_interrupt_that_the_command_lines_parser_answers_has_the_signals_code() -> None:
+    code = f"""{LISTEN}{ASKED}
+def main():
+    try:
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(60)
+    except KeyboardInterrupt:
+        sys.exit(1)
+command_line.main = main
+command_line.program()
+"""
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=REPOSITORY)
+    assert (ended.returncode, ended.stderr) == (stop_code(signal.SIGTERM), "tandem: stopped by SIGTERM\n")
+
+
+def test_a_signal_to_a_process_that_is_about_to_end_changes_nothing() -> None:
+    code = f"""{LISTEN}{ASKED}
+def end(code):
+    os.kill(os.getpid(), signal.SIGTERM)
+    end_process(code)
+from tandem.process_exit import end_process
+import torch
+command_line.end_process = end
+command_line.main = lambda: sys.exit(2)
+command_line.program()
+"""
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=REPOSITORY)
+    assert (ended.returncode, ended.stderr) == (2, "")

@@ -96,18 +96,25 @@ def stopped_by_signals(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def program() -> None:
-    """Run the command line and end the process."""
+    """Run the command line and end the process; a KeyboardInterrupt is left to whoever called."""
+    listener = listen()
     try:
         # Of the processes on a host, one says that they were stopped.
-        listen().speaks = not _rank().local_rank
-        main()
-    except KeyboardInterrupt:
-        say_stopped()
-        end_process(stop_code(heard_signal()))
+        listener.speaks = not _rank().local_rank
+        try:
+            main()
+        finally:
+            # From here on it ends anyway, with the code that it has earned.
+            interrupted = listener.stop_interrupting()
     except SystemExit as end:
-        if "torch" not in sys.modules:
+        code = end.code if isinstance(end.code, int) else int(end.code is not None)
+        if interrupted and code not in (0, stop_code(heard_signal())):
+            # typer has a code of its own for an interrupt before a command has begun.
+            say_stopped()
+            code = stop_code(heard_signal())
+        elif "torch" not in sys.modules:
             raise
-        end_process(end.code if isinstance(end.code, int) else int(end.code is not None))
+        end_process(code)
 
 
 @app.callback(invoke_without_command=True)

@@ -22,6 +22,8 @@ from tandem.translation.translator import Translator
 from tests.disks import small_disk
 from tests.places import REPOSITORY
 
+pytestmark = pytest.mark.slow
+
 CTRANSLATE2 = {"README.md", "config.json", "model.bin", "shared_vocabulary.json", "tandem.json", "tokenizer.model"}
 HUGGINGFACE = {
     *("README.md", "config.json", "generation_config.json", "model.safetensors", "special_tokens_map.json"),
@@ -35,8 +37,6 @@ ARGOS = {
 SLOW_EXPORT = """
 import sys
 from tandem import export
-
-pytestmark = pytest.mark.slow
 
 def progress(stage, done, total, unit=""):
     if stage == "check":

@@ -16,6 +16,8 @@ from tandem.corpus.prepare.resume_log import ResumeLog
 from tandem.corpus.prepare.stage_runner import StageRunner, available_cores, stage_runner
 from tandem.corpus.progress import no_progress
 
+pytestmark = pytest.mark.slow
+
 
 def square(number: int) -> int:
     return number * number
@@ -77,8 +79,6 @@ from pathlib import Path
 from tandem.corpus.prepare.resume_log import ResumeLog
 from tandem.corpus.prepare.stage_runner import stage_runner
 from tandem.corpus.progress import no_progress
-
-pytestmark = pytest.mark.slow
 
 def wait(number):
     print(os.getpid(), flush=True)
