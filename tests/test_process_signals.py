@@ -187,3 +187,14 @@ command_line.program()
 """
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=REPOSITORY)
     assert (ended.returncode, ended.stderr) == (2, "")
+
+
+def test_one_that_was_asked_to_stop_and_then_lost_another_has_the_signals_code() -> None:
+    code = f"""{LISTEN}{ASKED}
+from tandem.process_exit import LOST_PEER_CODE
+command_line.listen().heard = signal.SIGTERM
+command_line.main = lambda: sys.exit(LOST_PEER_CODE)
+command_line.program()
+"""
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=REPOSITORY)
+    assert ended.returncode == stop_code(signal.SIGTERM)

@@ -112,6 +112,9 @@ def program() -> None:
             # typer has a code of its own for an interrupt before a command has begun.
             say_stopped()
             code = stop_code(heard_signal())
+        elif listener.heard is not None and code == LOST_PEER_CODE:
+            # All were asked to stop, and another was faster.
+            code = stop_code(heard_signal())
         elif "torch" not in sys.modules:
             raise
         end_process(code)
