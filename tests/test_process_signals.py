@@ -198,3 +198,24 @@ command_line.program()
 """
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=REPOSITORY)
     assert ended.returncode == stop_code(signal.SIGTERM)
+
+
+def test_an_interrupt_inside_of_an_exec_has_the_signals_code(tmp_path: Path) -> None:
+    """Python remembers it as one that nobody has caught, and a module's process ends by it."""
+    code = f"""{LISTEN}{ASKED}
+@command_line.stopped_by_signals
+def command():
+    exec("os.kill(os.getpid(), signal.SIGTERM); time.sleep(60)")
+def main():
+    try:
+        command()
+    except command_line.typer.Exit as end:
+        sys.exit(end.exit_code)
+command_line.main = main
+command_line.program()
+"""
+    (tmp_path / "interrupted.py").write_text(code)
+    environment = {**os.environ, "PYTHONPATH": f"{REPOSITORY}:{tmp_path}"}
+    command = [sys.executable, "-m", "interrupted"]
+    ended = subprocess.run(command, capture_output=True, text=True, env=environment)
+    assert (ended.returncode, ended.stderr) == (stop_code(signal.SIGTERM), "tandem: stopped by SIGTERM\n")

@@ -115,7 +115,8 @@ def program() -> None:
         elif listener.heard is not None and code == LOST_PEER_CODE:
             # All were asked to stop, and another was faster.
             code = stop_code(heard_signal())
-        elif "torch" not in sys.modules:
+        elif "torch" not in sys.modules and not interrupted:
+            # (Python itself would end by SIGINT if the interrupt has come inside of an `exec`, as dataclasses have it.)
             raise
         end_process(code)
 

@@ -54,6 +54,4 @@ def test_what_only_one_process_has_written_does_not_count(strategy: str, instant
 
 @pytest.mark.long
 def test_thirty_kills_over_all_strategies() -> None:
-    said = kill("--kills", "30", "--seed", "2")
-    assert "30 kills" in said
-    assert "more than the checkpoint interval (4) after 0 of" in said
+    assert "30 kills" in kill("--kills", "30", "--seed", "2")
