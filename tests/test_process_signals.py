@@ -219,3 +219,18 @@ command_line.program()
     command = [sys.executable, "-m", "interrupted"]
     ended = subprocess.run(command, capture_output=True, text=True, env=environment)
     assert (ended.returncode, ended.stderr) == (stop_code(signal.SIGTERM), "tandem: stopped by SIGTERM\n")
+
+
+def test_an_interrupt_that_somebody_took_for_another_failure_has_the_signals_code() -> None:
+    code = f"""{LISTEN}{ASKED}
+def main():
+    try:
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(60)
+    except KeyboardInterrupt:
+        raise ImportError("no such module")
+command_line.main = main
+command_line.program()
+"""
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=REPOSITORY)
+    assert (ended.returncode, ended.stderr) == (stop_code(signal.SIGTERM), "tandem: stopped by SIGTERM\n")

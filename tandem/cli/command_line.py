@@ -119,6 +119,12 @@ def program() -> None:
             # (Python itself would end by SIGINT if the interrupt has come inside of an `exec`, as dataclasses have it.)
             raise
         end_process(code)
+    except Exception:
+        if not interrupted:
+            raise
+        # PyTorch's C code takes an interrupt while NumPy is imported for a NumPy that is missing.
+        say_stopped()
+        end_process(stop_code(heard_signal()))
 
 
 @app.callback(invoke_without_command=True)
