@@ -42,6 +42,9 @@ def loop(trainer: Trainer) -> Ended:
     trainer.begin()
     trainer.catch_up()
     reason = trainer.reason_to_stop()
+    if reason is not None:
+        # Nothing is left to do but what the session before could not copy any more.
+        trainer.saves.finish_mirror(trainer.state.progress.step)
     while reason is None:
         try:
             batch = trainer.fetch(trainer.state.progress.step + 1)

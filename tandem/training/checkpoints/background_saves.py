@@ -96,9 +96,14 @@ class BackgroundSaves:
         if last:
             self.settle(goes_on=False)
             seconds = LAST_COPY_SECONDS if stop_by is None else max(0.0, (stop_by - time.monotonic()) / 2)
-            if not self._mirror.finish(seconds):
-                self._notice(step, "checkpoint.mirror has no copy of this step yet; it is made when the run continues")
-            self._tell_mirror(step)
+            self.finish_mirror(step, seconds)
+
+    def finish_mirror(self, step: int, seconds: float = LAST_COPY_SECONDS) -> None:
+        """Wait so long for the copies in the mirror; what is missing there is said."""
+        copied = self._mirror.finish(seconds)
+        self._tell_mirror(step)
+        if not copied:
+            self._notice(step, "checkpoint.mirror has no copy of this step yet; the same command makes it")
 
     def went_back_to(self, step: int) -> None:
         """Take note that training goes on from an earlier checkpoint; what was under way must be settled."""

@@ -121,7 +121,7 @@ class Mirror:
     def _copy_all(self, place: MirrorPlace) -> None:
         try:
             found = place.listing([".", *self._trees])
-            self._copy_small(place, found["."].get(SUMS_FILE, b""))
+            self._copy_small(place, found["."])
             for tree in self._trees:
                 self._copy_tree(place, tree, found[tree])
         except (MirrorError, OSError) as error:
@@ -134,16 +134,20 @@ class Mirror:
                 self._trouble = f"checkpoint.mirror: {place.target}: has everything again"
             self._failing = ""
 
-    def _copy_small(self, place: MirrorPlace, sums_there: bytes) -> None:
+    def _copy_small(self, place: MirrorPlace, there: Mapping[str, bytes]) -> None:
         contents = {file.name: file.read_bytes() for file in self._small if file.is_file()}
-        sums = digest_lines({name: hashlib.sha256(content).hexdigest() for name, content in contents.items()})
+        digests = {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
+        sums, sums_there = digest_lines(digests), there.get(SUMS_FILE, b"")
         if sums == sums_there:
             return
-        # From copies, because the files may change until all have been sent.
-        with TemporaryDirectory() as copies:
-            for name, content in (*contents.items(), (SUMS_FILE, sums)):
-                (Path(copies) / name).write_bytes(content)
-            place.put_files(Path(copies))
+        # While files change their contents one by one, both the old and the new ones are right.
+        either = sums_there + digest_lines({name: digest for name, digest in digests.items() if name in there})
+        for files in ({SUMS_FILE: either}, {**contents, SUMS_FILE: sums}):
+            # From copies, because the files may change until all have been sent.
+            with TemporaryDirectory() as copies:
+                for name, content in files.items():
+                    (Path(copies) / name).write_bytes(content)
+                place.put_files(Path(copies))
 
     def _copy_tree(self, place: MirrorPlace, tree: str, there: Mapping[str, bytes]) -> None:
         with self._choosing:

@@ -21,6 +21,7 @@ from tandem.errors import TandemError
 from tandem.layout import CONFIG_FILE, EXCHANGE_FILE, RUN_FILE, SUMS_FILE, RunPaths, checkpoint_directories
 from tandem.monitor.records import Noticed
 from tandem.storage import split_remote
+from tandem.training.checkpoints import mirror_place
 from tandem.training.checkpoints.checkpoint import DIVERGED, read
 from tandem.training.checkpoints.checkpoint_store import WritableCheckpointStore
 from tandem.training.checkpoints.exchange_state import ExchangeState
@@ -308,6 +309,29 @@ def test_damage_of_the_small_files_in_the_mirror_is_noticed(
         restore_run(str(place), tmp_path / "third")
     # The file that makes it a run comes after all others.
     assert not (tmp_path / "third" / RUN_FILE).exists()
+
+
+@pytest.mark.parametrize("renames", range(8))
+def test_a_copy_of_changed_files_that_breaks_off_leaves_a_run_to_restore(
+    renames: int, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place, real, left = tmp_path / "place", mirror_place._give_name, iter(range(renames))
+    copied(run, place)
+    (run / CONFIG_FILE).write_text("changed")
+    (run / "settled.json").write_text("new")
+
+    def rename(*paths: Path) -> None:
+        if next(left, None) is None:
+            raise OSError("killed")
+        real(*paths)
+
+    monkeypatch.setattr(mirror_place, "_give_name", rename)
+    mirror = Mirror(run, CheckpointConfig(mirror=str(place)), ALONE)
+    mirror.copy()
+    mirror.finish(300)
+    monkeypatch.undo()
+    restore_run(str(place), tmp_path / "again")
+    assert (tmp_path / "again" / CONFIG_FILE).read_text() in (CONFIG_FILE, "changed")
 
 
 class CountingShell:
