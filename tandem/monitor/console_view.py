@@ -166,4 +166,6 @@ def evaluation_lines(record: Evaluated) -> list[str]:
 def ended_line(record: Ended) -> str:
     best = "" if record.best_bleu is None else f"; best dev BLEU {record.best_bleu:.2f} at step {record.best_step:,}"
     by = f" ({record.signal})" if record.signal else ""
-    return f"{literal(record.reason)}{by} at step {record.step:,}{best}"
+    # A failure is a sentence, which names the step that it means.
+    at = "" if record.reason.startswith("failed: ") else f" at step {record.step:,}"
+    return f"{literal(record.reason)}{by}{at}{best}"

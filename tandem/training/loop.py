@@ -23,7 +23,7 @@ from tandem.monitor.views import View, open_views
 from tandem.process_signals import answering
 from tandem.registry import MODELS
 from tandem.training.batches import Batches, check_everyone_has_work
-from tandem.training.checkpoints.mirror import check_mirror, mirror_has_run, restore_run
+from tandem.training.checkpoints.mirror import check_apart, check_mirror, mirror_has_run, restore_run
 from tandem.training.faults.divergence import DivergedError
 from tandem.training.faults.peer_watch import watching_peers
 from tandem.training.faults.preemption_notice import preemption_command, stopping_on_notice
@@ -84,7 +84,7 @@ def train(
         world.check_same("the corpus", prepared.digest)
         world.check_same("the configuration", dump(config))
         paths = RunPaths(directory)
-        changed = _claim_run(stack, world, directory, config, prepared, change)
+        claimed = _claim_run(stack, world, directory, config, prepared, change)
         vocab_size = prepared.tokenizer.vocab_size
         pairs = prepared.pairs("train")
         resolved = resolve_auto_settings(config, world, vocab_size, lambda tried: Batches.of_run(tried, pairs), paths)
@@ -102,7 +102,7 @@ def train(
         world.together(lambda: save_settings(directory, config) if world.is_leader else None)
         if alone := unused_tasks_notice():
             notices.append(alone)
-        for notice in (*notices, *(f"changed setting: {setting}" for setting in changed)):
+        for notice in (*notices, *claimed):
             trainer.notice(notice)
         stack.enter_context(answering(SaveAndStop(trainer)))
         own_command = notice_command if world.is_host_leader else None
@@ -157,18 +157,25 @@ def _failures_recorded(trainer: Trainer) -> Iterator[None]:
 def _claim_run(
     stack: ExitStack, world: World, directory: Path, config: Config, corpus: PreparedCorpus, change: bool
 ) -> list[str]:
-    """Lock the run's directory, and create it or list its changed settings: the first process while the others wait."""
+    """Lock the run's directory, and create, restore or check it: the first process while the others wait.
+
+    What the user should know of it: where it comes from, which settings have changed.
+    """
 
     def lock_and_check() -> list[str]:
+        notices = []
         mirror = config.checkpoint.mirror
+        if mirror is not None:
+            check_apart(mirror, directory)
         restorable = not RunPaths(directory).run_file.is_file() and mirror_has_run(mirror)
         stack.enter_context(locked(directory, restorable=restorable))
         if mirror is not None and restorable:
             with ACTIVITY.doing("checkpoint"):
                 restore_run(mirror, directory)
-        changed = create_or_check(directory, config, corpus, change)
+            notices.append(f"the run was not here, and comes from its mirror, {mirror}")
+        notices += [f"changed setting: {setting}" for setting in create_or_check(directory, config, corpus, change)]
         if mirror is not None:
             check_mirror(mirror, directory)
-        return changed
+        return notices
 
     return world.together(lock_and_check if world.is_leader else list)

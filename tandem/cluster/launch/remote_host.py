@@ -37,6 +37,8 @@ REPORT_MARK = "\x1e"
 SILENCE_SECONDS = 60
 # What a process gets beyond its own deadline for saving and stopping, and all that it gets when it is to end at once.
 GRACE_SECONDS = 5
+# Longest wait for processes to notice by themselves that one of them is gone, and to say what they have saved.
+NOTICE_SECONDS = 10
 
 
 @dataclass(frozen=True)
@@ -138,6 +140,9 @@ async def run_processes(job: HostJob) -> HostReport:
     failed = working.result() if working.done() else None
     working.cancel()
     asked = processes.asked
+    if failed is not None and failed.code and not is_stop_code(failed.code):
+        # Asked at once, they would take the signal for the reason.
+        await processes.ended_within(NOTICE_SECONDS)
     if failed is None or not is_stop_code(failed.code):
         # After a stop code all are about to stop together.
         processes.ask_to_stop()
@@ -198,6 +203,10 @@ class HostProcesses:
         self._terminate()
         self.asked = True
         self._hurry.set()
+
+    async def ended_within(self, seconds: float) -> None:
+        """Wait so long for all to end by themselves."""
+        await asyncio.wait([asyncio.create_task(self._ended())], timeout=seconds)
 
     async def end_within(self, seconds: float) -> None:
         """Wait for all to end by themselves, then end them with all that they have started."""

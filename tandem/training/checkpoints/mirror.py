@@ -12,6 +12,7 @@ from tempfile import TemporaryDirectory
 
 from tandem.cluster.world import World
 from tandem.config import CheckpointConfig
+from tandem.errors import TandemError
 from tandem.layout import (
     CONFIG_FILE,
     RUN_FILE,
@@ -22,7 +23,7 @@ from tandem.layout import (
     checkpoint_name,
     checkpoint_step,
 )
-from tandem.storage import error_in_words, sha256_of, write_whole
+from tandem.storage import error_in_words, sha256_of, split_remote, write_whole
 from tandem.training.checkpoints.checkpoint import (
     DAMAGED,
     HIDDEN,
@@ -240,6 +241,13 @@ def _check_restored(place: MirrorPlace, file: Path, sums: bytes) -> None:
             f"{file.name}: damaged or missing there, it is not what {SUMS_FILE} tells; put back a whole one, or name "
             "another --run and another checkpoint.mirror to begin again"
         )
+
+
+def check_apart(target: str, directory: Path) -> None:
+    """Refuse a mirror that lies in the run itself: both would be lost together."""
+    host, path = split_remote(target)
+    if host is None and Path(path).resolve().is_relative_to(directory.resolve()):
+        raise TandemError(f"checkpoint.mirror: {target} lies in the run, {directory}; name a place on another disk")
 
 
 def check_mirror(target: str, directory: Path) -> None:

@@ -25,7 +25,7 @@ from tandem.training.checkpoints import mirror_place
 from tandem.training.checkpoints.checkpoint import DIVERGED, read
 from tandem.training.checkpoints.checkpoint_store import WritableCheckpointStore
 from tandem.training.checkpoints.exchange_state import ExchangeState
-from tandem.training.checkpoints.mirror import Mirror, restore_run
+from tandem.training.checkpoints.mirror import Mirror, check_apart, restore_run
 from tandem.training.checkpoints.mirror_place import MirrorDirectory, MirrorError, MirrorHost, MirrorPlace, open_place
 from tandem.training.train_state import TrainState
 from tests.cluster.ranks import free_port
@@ -334,6 +334,14 @@ def test_a_copy_of_changed_files_that_breaks_off_leaves_a_run_to_restore(
     assert (tmp_path / "again" / CONFIG_FILE).read_text() in (CONFIG_FILE, "changed")
 
 
+@pytest.mark.parametrize("below", [".", "mirror"])
+def test_a_mirror_inside_of_the_run_is_refused(below: str, tmp_path: Path) -> None:
+    with pytest.raises(TandemError, match=r"checkpoint.mirror: .* lies in the run, .*; name a place on another disk"):
+        check_apart(str(tmp_path / "run" / below), tmp_path / "run")
+    check_apart(str(tmp_path / "run-mirror"), tmp_path / "run")
+    check_apart(f"vm2:{tmp_path}/run", tmp_path / "run")
+
+
 class CountingShell:
     """Stands for ssh, without a network: runs what it is told to run there, and counts how often."""
 
@@ -412,6 +420,7 @@ def test_a_run_whose_machine_is_lost_goes_on_from_the_mirror_with_the_same_bits(
     train(mirrored.with_settings("train", max_steps=8), tiny_corpus, run)
     shutil.rmtree(run)
     _, heard = train(mirrored, tiny_corpus, run)
+    assert f"the run was not here, and comes from its mirror, {place}" in said(heard)
     assert "continuing after step 8" in said(heard)
     assert_same_end(tmp_path / "undisturbed", run)
     # Once more, with the newest copy damaged: the one before it, and the same end.
