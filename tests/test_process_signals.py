@@ -159,14 +159,16 @@ def test_a_command_is_stopped_while_it_still_imports(tmp_path: Path) -> None:
     assert process.returncode == stop_code(signal.SIGTERM)
 
 
-def test_an_interrupt_that_the_command_lines_parser_answers_has_the_signals_code() -> None:
+# What typer's parser does with an interrupt, and what an import makes of one that it takes for a failure.
+@pytest.mark.parametrize("answer", ["sys.exit(1)", "raise ImportError('no such module')"])
+def test_an_interrupt_that_somebody_else_answers_has_the_signals_code(answer: str) -> None:
     code = f"""{LISTEN}{ASKED}
 def main():
     try:
         os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(60)
     except KeyboardInterrupt:
-        sys.exit(1)
+        {answer}
 command_line.main = main
 command_line.program()
 """
@@ -218,19 +220,4 @@ command_line.program()
     environment = {**os.environ, "PYTHONPATH": f"{REPOSITORY}:{tmp_path}"}
     command = [sys.executable, "-m", "interrupted"]
     ended = subprocess.run(command, capture_output=True, text=True, env=environment)
-    assert (ended.returncode, ended.stderr) == (stop_code(signal.SIGTERM), "tandem: stopped by SIGTERM\n")
-
-
-def test_an_interrupt_that_somebody_took_for_another_failure_has_the_signals_code() -> None:
-    code = f"""{LISTEN}{ASKED}
-def main():
-    try:
-        os.kill(os.getpid(), signal.SIGTERM)
-        time.sleep(60)
-    except KeyboardInterrupt:
-        raise ImportError("no such module")
-command_line.main = main
-command_line.program()
-"""
-    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=REPOSITORY)
     assert (ended.returncode, ended.stderr) == (stop_code(signal.SIGTERM), "tandem: stopped by SIGTERM\n")

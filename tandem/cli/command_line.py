@@ -108,23 +108,23 @@ def program() -> None:
             interrupted = listener.stop_interrupting()
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else int(end.code is not None)
-        if interrupted and code not in (0, stop_code(heard_signal())):
-            # typer has a code of its own for an interrupt before a command has begun.
-            say_stopped()
-            code = stop_code(heard_signal())
-        elif listener.heard is not None and code == LOST_PEER_CODE:
-            # All were asked to stop, and another was faster.
-            code = stop_code(heard_signal())
-        elif "torch" not in sys.modules and not interrupted:
-            # (Python itself would end by SIGINT if the interrupt has come inside of an `exec`, as dataclasses have it.)
-            raise
-        end_process(code)
     except Exception:
         if not interrupted:
             raise
         # PyTorch's C code takes an interrupt while NumPy is imported for a NumPy that is missing.
+        code = 1
+    stopped = stop_code(heard_signal())
+    if interrupted and code not in (0, stopped):
+        # typer, too, has a code of its own for an interrupt before a command has begun.
         say_stopped()
-        end_process(stop_code(heard_signal()))
+        code = stopped
+    elif listener.heard is not None and code == LOST_PEER_CODE:
+        # All were asked to stop, and another was faster.
+        code = stopped
+    if "torch" not in sys.modules and not interrupted:
+        sys.exit(code)
+    # (After an interrupt inside of an `exec`, as dataclasses have it, Python would end itself by SIGINT.)
+    end_process(code)
 
 
 @app.callback(invoke_without_command=True)
