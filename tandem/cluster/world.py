@@ -152,15 +152,18 @@ class World:
         faults = self.gather("" if failure is None else _in_words(failure))
         if not any(faults):
             return cast(T, result)
-        ignore_sigterm()
         if failure is not None and not isinstance(failure, TandemError | OSError):
             # A fault of the program's: the traceback belongs to this process.
+            ignore_sigterm()
             raise failure
         said = [(rank, self.host_names[self.host_of(rank)], fault) for rank, fault in enumerate(faults)]
         raise self.shared_error(combined_fault(said)) from failure
 
     def shared_error(self, message: str) -> TandemError:
         """The error to raise for what all processes find alike: the first one tells the user, the others just end."""
+        if self.size > 1:
+            # A launcher ends all as soon as one has ended; the first process has yet to say why.
+            ignore_sigterm()
         return TandemError(message) if self.is_leader else SaidElsewhereError(message)
 
     def lost_peer_error(self) -> LostPeerError:

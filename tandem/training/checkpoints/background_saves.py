@@ -19,7 +19,6 @@ from tandem.cluster.world import World
 from tandem.errors import TandemError
 from tandem.monitor.journal import Recorder
 from tandem.monitor.records import Noticed, Saved
-from tandem.process_exit import ignore_sigterm
 from tandem.storage import error_in_words
 from tandem.training.checkpoints.checkpoint import Checkpoint
 from tandem.training.checkpoints.checkpoint_store import CheckpointStore, Write
@@ -216,8 +215,6 @@ class BackgroundSaves:
         )
 
     def _error(self, said: dict[int, str]) -> TandemError:
-        # A launcher ends all as soon as one has ended; the first process has yet to say why.
-        ignore_sigterm()
         faults = "; ".join(f"{self._place(rank)}: {fault}" for rank, fault in said.items())
         return self._world.shared_error(
             f"{faults}; mend that and start the run again, it continues from the newest checkpoint"

@@ -62,8 +62,10 @@ class Mirror:
     def copy(self) -> None:
         """Begin to copy what is there by now; what waits already will see it, too."""
         if self._place is not None:
+            # One that ends between the two questions must not be taken for one that waits.
+            waits = any(not copy.running() and not copy.done() for copy in self._copies)
             self._copies = [copy for copy in self._copies if not copy.done()]
-            if not any(copy for copy in self._copies if not copy.running()):
+            if not waits:
                 self._copies.append(self._thread.submit(self._copy_all, self._place))
 
     def finish(self, seconds: float) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -144,6 +145,7 @@ def test_old_ones_go_when_the_new_one_counts(start: Start, tmp_path: Path) -> No
 
 
 def test_the_first_checkpoint_that_cannot_be_written_ends_the_run(start: Start, full_disk: Path) -> None:
+    handler = signal.getsignal(signal.SIGTERM)
     session = start(full_disk / "run")
     session.save()
     with pytest.raises(
@@ -151,6 +153,8 @@ def test_the_first_checkpoint_that_cannot_be_written_ends_the_run(start: Start, 
         match=r"rank 0 on vm1: .*/run/checkpoints/step-00000001: cannot save the checkpoint \(the disk is full\); mend",
     ):
         session.saves.settle(goes_on=True)
+    # A program that only uses Tandem goes on, and still hears its signals.
+    assert signal.getsignal(signal.SIGTERM) == handler
 
 
 def test_a_disk_that_is_full_for_a_while_costs_checkpoints_and_no_more(start: Start, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -146,6 +147,28 @@ def test_everything_of_a_run_is_copied_and_what_is_old_goes(run: Path, tmp_path:
     shutil.copytree(place / "best/step-00000002", place / "best/step-00000001")
     copied(run, str(place))
     assert {path.name for path in (place / "best").iterdir()} == {"step-00000002"}
+
+
+class Ending(Future[None]):
+    """A copy that ends as soon as somebody has heard that it has not yet."""
+
+    def done(self) -> bool:
+        done = super().done()
+        if not done:
+            self.set_result(None)
+        return done
+
+
+def test_a_copy_that_ends_at_this_moment_is_not_taken_for_one_that_will_see_what_is_new(
+    run: Path, tmp_path: Path
+) -> None:
+    mirror = mirror_of(run, tmp_path / "place")
+    ending = Ending()
+    ending.set_running_or_notify_cancel()
+    mirror._copies.append(ending)
+    mirror.copy()
+    assert mirror.finish(300)
+    assert mirrored(tmp_path / "place") == contents(run)
 
 
 def test_a_damaged_copy_is_made_again(run: Path, tmp_path: Path) -> None:
