@@ -36,7 +36,8 @@ class StepClock:
     `communication` is what of the exchange was not hidden behind compute, and `waiting` what of that was spent on
     a slower peer, before it had anything to exchange. Where that was not measured, waiting is estimated from the
     exchanges where it was: their mean wait, or their share of waiting, whichever is more. An exchange during which a
-    peer is known to have been silent waited for that peer.
+    peer is known to have been silent waited for that peer, and so did what no part claims. A time in which this process
+    itself was stopped is no part's, but `other`.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -46,7 +47,14 @@ class StepClock:
         self._mean_wait, self._wait_share = 0.0, 0.0
         self._silences: dict[int, tuple[float, float]] = {}
         """When each rank was silent, from and to; the end of one that lasts is infinite."""
+        self._sleeps: list[tuple[float, float]] = []
+        """When this process was stopped, from and to."""
         self._lap_start = time.perf_counter()
+
+    def slept(self, seconds: float) -> None:
+        """Note that this process did not run for some seconds until now."""
+        present = time.perf_counter()
+        self._sleeps.append((present - seconds, present))
 
     def peer_silent(self, rank: int, seconds: float) -> None:
         """Note that a peer has been silent for some seconds: an exchange meanwhile is a wait for it."""
@@ -85,15 +93,27 @@ class StepClock:
             self._blocks = [block for block in self._blocks if is_past(block[2])]
             self._exposures = [exposure for exposure in self._exposures if is_past(exposure[1].done)]
         for part, start, end in self._blocks:
-            seconds[part] += seconds_between(start, end)
-        self._split_exposures(seconds)
+            seconds[part] += seconds_between(start, end) - self._slept_during(start, end)
+        silent = self._split_exposures(seconds)
         stop = time.perf_counter()
         seconds["other"] = stop - self._lap_start - sum(seconds.values())
-        self._blocks, self._exposures, self._lap_start = [], [], stop
+        # All processes also meet outside of exchanges, such as before an evaluation.
+        waited = max(min(self._silent_between(self._lap_start, stop) - silent, seconds["other"]), 0.0)
+        seconds["waiting"] += waited
+        seconds["other"] -= waited
+        self._blocks, self._exposures, self._sleeps, self._lap_start = [], [], [], stop
         self._silences = {rank: span for rank, span in [*self._silences.items()] if span[1] > stop}
         return seconds
 
-    def _split_exposures(self, seconds: dict[str, float]) -> None:
+    def _slept_during(self, start: Instant, end: Instant) -> float:
+        """Seconds of a block in which this process was stopped; a GPU, whose clock is another, may have worked on."""
+        if not isinstance(start, float) or not isinstance(end, float):
+            return 0.0
+        return sum(max(min(end, woken) - max(start, asleep), 0.0) for asleep, woken in self._sleeps)
+
+    def _split_exposures(self, seconds: dict[str, float]) -> float:
+        """Charge the exchanges of this lap; seconds of them in which a peer was silent."""
+        silent_in_all = 0.0
         measured = [
             (seconds_between(exposure.ready, exposure.met), seconds_between(exposure.ready, exposure.done))
             for _, exposure in self._exposures
@@ -110,18 +130,22 @@ class StepClock:
                 # Where backward hides most of the exchange, what is left is mostly waiting: the mean says so. Where
                 # it hides nothing, a long exchange is long on both counts: the share says so.
                 wait = min(exposed, max(self._mean_wait, exposed * self._wait_share))
-            wait = max(wait, self._silent_during(exposure, exposed))
+            silent = self._silent_during(exposure, exposed)
+            silent_in_all += silent
+            wait = max(wait, silent)
             seconds["waiting"] += wait
             seconds["communication"] += exposed - wait
             if part is not None:
                 seconds[part] -= exposed
+        return silent_in_all
 
     def _silent_during(self, exposure: Exposure, exposed: float) -> float:
         """Seconds of an exchange in which some peer was silent; on a GPU, whose clock is another, at most that long."""
-        spans = [*self._silences.values()]
         if isinstance(exposure.ready, float) and isinstance(exposure.done, float):
-            ready, done = exposure.ready, exposure.done
-        else:
-            ready, done = self._lap_start, time.perf_counter()
-        shared = (min(done, end) - max(ready, start) for start, end in spans)
-        return min(max([0.0, *shared]), exposed)
+            return min(self._silent_between(exposure.ready, exposure.done), exposed)
+        return min(self._silent_between(self._lap_start, time.perf_counter()), exposed)
+
+    def _silent_between(self, start: float, end: float) -> float:
+        # Copied, because a silence is told by another thread.
+        spans = [*self._silences.values()]
+        return max([0.0, *(min(end, back) - max(start, silent) for silent, back in spans)])

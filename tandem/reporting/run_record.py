@@ -81,7 +81,9 @@ class TrainingSession:
     """Unix time, as all moments here."""
     ended: float | None = None
     reason: str | None = None
-    """Why it ended, in the program's words; None if it did not say."""
+    """Why it ended, in words; None if nothing tells."""
+    signal: str | None = None
+    """Name of the signal that asked it to stop."""
     startup_seconds: float | None = None
     hosts: tuple[str, ...] = ()
     """The hosts that took part; empty if that is not known."""
@@ -242,6 +244,8 @@ class RunRecord:
     """Seconds of the whole run by cause, as in `parts`, steps that were taken again included."""
     repeated_steps: float = 0.0
     """Steps that were taken again, because an interruption had lost them or training had blown up."""
+    silences: tuple[tuple[str, float], ...] = ()
+    """Processes that gave no sign of life for some time and then went on, each with the seconds."""
     splits: tuple[MicroBatchSplit, ...] = ()
     team: Team = Team()
     hosts: tuple[HostCurves, ...] = ()

@@ -215,3 +215,26 @@ def test_an_exchange_with_a_silent_peer_is_a_wait_for_it() -> None:
     clock.lap()
     clock.exchanged(Exposure(present + 5000.0, None, present + 6000.0))
     assert clock.lap()["waiting"] == pytest.approx(1000.0)
+
+
+def test_what_no_part_claims_while_a_peer_is_silent_is_a_wait_for_it(hands: Hands) -> None:
+    clock = StepClock(CPU)
+    hands.wait(10)
+    clock.peer_silent(1, seconds=6)
+    hands.wait(20)
+    clock.peer_returned(1)
+    hands.wait(3)
+    seconds = clock.lap()
+    assert (seconds["waiting"], seconds["other"]) == (26, 7)
+
+
+def test_a_time_in_which_this_process_was_stopped_is_no_work(hands: Hands) -> None:
+    clock = StepClock(CPU)
+    with clock.measure("compute"):
+        hands.wait(40)
+        clock.slept(30)
+    seconds = clock.lap()
+    assert (seconds["compute"], seconds["other"]) == (10, 30)
+    with clock.measure("compute"):
+        hands.wait(5)
+    assert clock.lap()["compute"] == 5

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tandem.monitor.records import Noticed
+from tandem.monitor.records import Ended, Noticed, Record, Returned
 from tandem.reporting.answers import Answer, Report
 from tandem.reporting.examine_run import examine
 from tandem.reporting.formats.tandem_run import read_tandem_run
@@ -148,15 +148,21 @@ def test_wall_training_evaluation_and_cost(report: Make) -> None:
 def test_who_came_and_went_and_what_it_cost(tmp_path: Path) -> None:
     run = settings(tmp_path / "run")
     both, one = ["vm1", "vm2"], ["vm1"]
-    for first, last, hosts, minutes in ((0, 100, both, 0), (60, 200, one, 10), (200, 400, both, 20)):
-        write_journal(run, list(session(first, last, hosts)), start=START + timedelta(minutes=minutes))
+    stopped = Ended(step=200, reason="stopped on request", best_bleu=None, best_step=None, seconds={}, signal="SIGTERM")
+    silences = [Returned(step=300, rank=1, host="vm2", seconds=seconds, message="back") for seconds in (20, 25)]
+    ends: tuple[list[Record], ...] = ([], [stopped], [*silences])
+    for (first, last, hosts, minutes), end in zip(
+        ((0, 100, both, 0), (60, 200, one, 10), (200, 400, both, 20)), ends, strict=True
+    ):
+        write_journal(run, [*session(first, last, hosts), *end], start=START + timedelta(minutes=minutes))
     found = answer(examine(read_tandem_run(run)), "duration")
     assert found.evidence["interruptions"] == 2
     assert found.evidence["host_changes"] == ["without vm2 from step 61 on", "with vm2 from step 201 on"]
     # From the last record of a session to the start record of the next, which comes right before its first step.
     lost = found.evidence["idle_seconds"] + found.evidence["startup_seconds"] * 2 / 3
     assert found.evidence["lost_seconds"] == pytest.approx(lost)
-    assert "interrupted 2 times, which cost " in found.answer
+    assert "interrupted 2 times (ended without a word, stopped by SIGTERM), which cost " in found.answer
+    assert "; no sign of life from rank 1 on vm2 for 45 s" in found.answer
     said = (
         " until the next step and 40 steps that were taken again; without vm2 from step 61 on; with vm2 from step 201"
     )

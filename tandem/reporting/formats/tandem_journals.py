@@ -17,8 +17,10 @@ from tandem.monitor.records import (
     Planned,
     Progressed,
     Record,
+    Returned,
     RolledBack,
     Sampled,
+    Silent,
     Started,
     Surveyed,
 )
@@ -30,6 +32,8 @@ Rows: TypeAlias = "array[float]"
 
 NAN = float("nan")
 NO_GPUS = (NAN, NAN, NAN)
+# Why a session ended that wrote no end.
+WITHOUT_A_WORD = "ended without a word"
 # What follows the step in the rows of a GPU and of a host; unknown values are nan.
 GPU_COLUMNS = ("gpu_utilisation", "gpu_memory", "gpu_power")
 HOST_COLUMNS = ("cpu", "memory", "sent", "received", "disk_read", "disk_written", *GPU_COLUMNS)
@@ -72,6 +76,8 @@ class RankHistory:
     seconds: dict[str, float] = field(default_factory=dict)
     """Seconds by part, also of steps that were taken again."""
     roll_backs: list[RolledBack] = field(default_factory=list)
+    silences: list[tuple[str, float]] = field(default_factory=list)
+    """Processes that were silent for a while, and the seconds."""
     repeated_steps: float = 0.0
     newest: Record | None = None
     unreadable: int = 0
@@ -101,8 +107,13 @@ class RankHistory:
                 self._roll_back(record)
             case Noticed():
                 self.notes.append((float(record.step), record.message))
+            case Silent():
+                self.notes.append((float(record.step), record.message))
+            case Returned():
+                self.notes.append((float(record.step), record.message))
+                self.silences.append((f"rank {record.rank} on {record.host}", record.seconds))
             case Ended():
-                self.sessions[-1] = replace(self.sessions[-1], reason=record.reason)
+                self.sessions[-1] = replace(self.sessions[-1], reason=record.reason, signal=record.signal)
                 self._add_seconds(record.seconds)
 
     def close_session(self) -> None:
@@ -130,6 +141,8 @@ class RankHistory:
         step = float(record.step)
         if self.sessions:
             self.close_session()
+            if self.sessions[-1].reason is None:
+                self.sessions[-1] = replace(self.sessions[-1], reason=WITHOUT_A_WORD)
             self.repeated_steps += max(self.sessions[-1].last_step - step, 0.0)
             self.notes.append((step, "resumed"))
         self._remove_after(step)

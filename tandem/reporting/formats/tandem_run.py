@@ -103,6 +103,7 @@ def read_tandem_run(directory: Path) -> RunRecord:
         network_bytes=_per_step(progress, lambda record: max(record.network_sent_bytes, record.network_received_bytes)),
         seconds=history.seconds,
         repeated_steps=history.repeated_steps,
+        silences=tuple(history.silences),
         splits=_splits(history.notes),
         team=_team(start, histories, ExchangeConfig() if config is None else config.exchange),
         hosts=_hosts(histories),
@@ -134,6 +135,11 @@ def _histories(directory: Path, problems: list[str]) -> list[RankHistory]:
             problems.append(f"{path}: holds no record that can be read")
         if history.start_lost:
             problems.append(f"{path}: the record of the start is lost; the first record there is counts as the start")
+    if histories and histories[0].starts and (before := histories[0].starts[0].step):
+        problems.append(
+            f"the journal of the first process begins after step {before:,}: what came before is not known, as in a "
+            "run that was brought back from its mirror"
+        )
     _name_missing_hosts([history.starts[-1] for history in histories if history.starts], len(histories), problems)
     return histories
 

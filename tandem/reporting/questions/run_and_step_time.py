@@ -8,7 +8,7 @@ from itertools import pairwise
 
 from tandem.reporting.answers import Evidence, Reply
 from tandem.reporting.judge.findings import RunFindings
-from tandem.reporting.run_record import RunRecord
+from tandem.reporting.run_record import RunRecord, TrainingSession
 from tandem.units import duration, percent
 
 STATES = {
@@ -61,6 +61,28 @@ def _lost_seconds(run: RunRecord) -> list[float]:
     ]
 
 
+def _interruption_causes(run: RunRecord) -> list[str]:
+    """Why the sessions before the last one ended, each cause once."""
+    causes = Counter(_cause(session) for session in run.sessions[:-1] if session.reason is not None)
+    return [f"{cause} ({times} times)" if times > 1 else cause for cause, times in causes.items()]
+
+
+def _cause(session: TrainingSession) -> str:
+    if session.signal is not None:
+        return f"stopped by {session.signal}"
+    if session.reason == "finished":
+        return "finished, and went on later"
+    return str(session.reason).removeprefix("failed: ").rstrip(". ")
+
+
+def _silences(run: RunRecord) -> list[str]:
+    """Processes that hung or were stopped for a while, and for how long in all."""
+    seconds: dict[str, float] = {}
+    for name, lasted in run.silences:
+        seconds[name] = seconds.get(name, 0.0) + lasted
+    return [f"{name} for {duration(lasted)}" for name, lasted in seconds.items()]
+
+
 def _host_changes(run: RunRecord) -> list[str]:
     """Which hosts left and came between two sessions, and from which step on."""
     changes = []
@@ -104,11 +126,13 @@ def answer_duration(run: RunRecord, findings: RunFindings) -> Reply:
     interruptions = evidence["interruptions"]
     if interruptions:
         said += f"; interrupted {interruptions} time{'s' if interruptions > 1 else ''}"
+        said += f" ({', '.join(causes)})" if (causes := evidence["interruption_causes"]) else ""
         if evidence["lost_seconds"] is not None:
             said += f", which cost {duration(evidence['lost_seconds'])} until the next step"
         if evidence["steps_taken_again"]:
             said += f" and {evidence['steps_taken_again']:,.0f} steps that were taken again"
         said += "".join(f"; {change}" for change in evidence["host_changes"] or ())
+    said += "".join(f"; no sign of life from {silence}" for silence in evidence["silences"] or ())
     if wall is not None and (bill := findings.cost(wall)) is not None:
         evidence.update(cost_dollars=bill, machines_billed=findings.machines)
         said += f"; ${bill:,.2f}"
@@ -126,6 +150,8 @@ def _evidence(run: RunRecord) -> Evidence:
     return {
         "steps": run.last_step,
         "interruptions": max(len(run.sessions) - 1, 0),
+        "interruption_causes": _interruption_causes(run) or None,
+        "silences": _silences(run) or None,
         "wall_seconds": wall,
         "training_seconds": run.training_seconds if seconds else None,
         "evaluation_seconds": seconds.get("evaluation", 0.0) if seconds else None,

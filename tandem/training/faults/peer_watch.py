@@ -47,6 +47,7 @@ class TrainingPeers(PeerListener):
             self._say(Returned(step=self.step(), rank=rank, host=host, seconds=seconds, message=words), words)
 
     def slept(self, seconds: float) -> None:
+        self._trainer.clock.slept(seconds)
         self._trainer.notice(f"this process did not run for {seconds:.0f} s: it was stopped, or its machine was")
 
     def lost(self, words: str, speaks: bool) -> None:

@@ -92,7 +92,7 @@ def test_a_killed_run_that_was_resumed(tmp_path: Path) -> None:
     assert record.train_loss.at.tolist() == list(range(10, 201, 10))
     assert record.hosts[0].curves["cpu"].at.tolist() == list(range(10, 201, 10))
     first, second = record.sessions
-    assert (first.last_step, first.reason, second.reason) == (150, None, "finished")
+    assert (first.last_step, first.reason, second.reason) == (150, "ended without a word", "finished")
     assert first.ended is not None
     assert second.started == pytest.approx(later.timestamp() - 2)
     assert record.events == ((100.0, "resumed"),)
@@ -289,3 +289,11 @@ def test_what_is_beside_the_checkpoints_and_what_vanishes(tmp_path: Path) -> Non
     assert record.checkpoint is not None
     assert (record.checkpoint.step, record.checkpoint.kept, record.checkpoint.kept_bytes) == (100, 1, 10)
     assert any("step-00000200" in problem and "vanished" in problem for problem in record.problems)
+
+
+def test_a_journal_that_begins_in_mid_run_says_so(tmp_path: Path) -> None:
+    run = settings(tmp_path / "run")
+    write_journal(run, [*session(60, 200), ended(200)])
+    assert any(
+        "begins after step 60: what came before is not known" in problem for problem in read_tandem_run(run).problems
+    )
