@@ -60,7 +60,9 @@ WARM_UP = [10.5 - 8.0 * (1 - math.exp(-step / 300)) for step in range(3000)]
         "one hard batch in twenty": [
             loss + (8 if step % 20 == 0 else 0) for step, loss in enumerate(noisy(WARM_UP, 0.1))
         ],
-        "six hard batches in a row": [9.0 if step % 100 < 6 else loss for step, loss in enumerate(noisy(WARM_UP, 0.1))],
+        "six hard batches in a row": [
+            max(9.0, loss) if step % 100 < 6 else loss for step, loss in enumerate(noisy(WARM_UP, 0.1))
+        ],
         "steps that float16 skipped": [math.nan if step % 3 == 0 else loss for step, loss in enumerate(WARM_UP)],
         "a bump after the warm-up": noisy([3.0] * 500 + [3.7] * 500 + [3.0] * 500, 0.2),
         "a slow drift": noisy([2.0 + step / 5000 for step in range(20_000)], 0.1),
@@ -79,6 +81,17 @@ def test_an_explosion_is_seen_within_a_window_and_dated_back(deviation: float) -
     assert 1000 + WINDOW // 2 <= step <= 1000 + WINDOW
     assert since is not None
     assert 1001 - LEAD_STEPS < since <= 1001
+
+
+@pytest.mark.parametrize("climb", [[12.0], [9.0 + step for step in range(1, 12)]], ids=["at once", "by and by"])
+def test_an_explosion_in_the_first_steps_is_measured_by_the_untrained_model(climb: Sequence[float]) -> None:
+    """A learning rate far too high, as without a warm-up: there never was a good loss to rise from."""
+    found = first_explosion(noisy([9.0] * 6 + [*climb] + [climb[-1]] * 40, 0.05))
+    assert found is not None
+    step, since = found
+    assert WINDOW <= step <= 2 * WINDOW
+    assert since is not None
+    assert 7 <= since <= 10
 
 
 def test_a_climb_is_dated_back_to_its_foot() -> None:

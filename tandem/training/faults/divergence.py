@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from statistics import median
 
 from tandem.config import DivergenceConfig
@@ -22,6 +23,8 @@ WINDOW = 20
 # A rise below so many times the median deviation from the median may be noise, which small batches have a lot of: five
 # standard deviations of a single step's loss, and about twenty of the median's.
 NOISE = 8.0
+# So many steps into a run the model is still an untrained one; their losses must not be exceeded, either.
+UNTRAINED_STEPS = 5
 # From this share of the rise on, a step may be the beginning of an explosion.
 SUSPICIOUS_SHARE = 0.5
 # The level follows the loss down at once, and up by this share of the rise in each step: a slow drift, as when dropout
@@ -60,7 +63,7 @@ class LossHistory:
     """The newest losses in nats per token, and the level from which they must not rise; part of the training state.
 
     Plain negative log-likelihood, so that label smoothing changes nothing. During the warm-up the level falls with the
-    loss, and the first window of a run sets it: losses above that of an untrained model are an explosion, too. In an
+    loss, and the first steps of a run set it: losses above that of an untrained model are an explosion, too. In an
     emergency checkpoint those since the last log line are missing: a part of their sums is gone with the lost process.
     """
 
@@ -79,15 +82,19 @@ class LossHistory:
         self.recent = [*self.recent, loss][-WINDOW:]
         if len(self.recent) < WINDOW:
             return None
-        now = median(self.recent)
-        level = now if self.level is None else self.level
+        now, begins = median(self.recent), self.level is None
+        if begins:
+            # By the differences between neighbours, which are small in a climb.
+            self.scatter = median(abs(after - before) for before, after in pairwise(self.recent))
+        level = median(self.recent[:UNTRAINED_STEPS]) if self.level is None else self.level
         limit = max(rise, NOISE * self.scatter)
         usual = level + SUSPICIOUS_SHARE * limit
         if max(loss, now) <= usual:
             self.suspicious_since = None
             self.scatter = median(abs(each - now) for each in self.recent)
         elif self.suspicious_since is None:
-            self.suspicious_since = step
+            high = (age for age, each in enumerate(reversed(self.recent)) if each > usual)
+            self.suspicious_since = step - (max(high) if begins else 0)
         self.level = min(now, level + DRIFT_SHARE * rise)
         if now <= level + limit:
             return None
