@@ -49,6 +49,7 @@ class Mirror:
         kept = [paths.host_state(world.host), *([paths.best, paths.checkpoints] if world.is_leader else [])]
         self._trees = [str(directory.relative_to(run)) for directory in kept]
         self._small = small_files(paths) if world.is_leader else []
+        """The first process's alone: another host must not write over their digests."""
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="mirror")
         self._copies: list[Future[None]] = []
         self._failing, self._trouble = "", ""
@@ -124,7 +125,8 @@ class Mirror:
     def _copy_all(self, place: MirrorPlace) -> None:
         try:
             found = place.listing([".", *self._trees])
-            self._copy_small(place, found["."])
+            if self._small:
+                self._copy_small(place, found["."])
             for tree in self._trees:
                 self._copy_tree(place, tree, found[tree])
         except (MirrorError, OSError) as error:

@@ -149,6 +149,18 @@ def test_everything_of_a_run_is_copied_and_what_is_old_goes(run: Path, tmp_path:
     assert {path.name for path in (place / "best").iterdir()} == {"step-00000002"}
 
 
+def test_another_host_leaves_the_runs_files_and_their_digests_alone(run: Path, tmp_path: Path) -> None:
+    place, second = tmp_path / "place", tmp_path / "second"
+    copied(run, place)
+    before = contents(place)
+    shutil.copytree(run / "checkpoints", RunPaths(second).host_state(1))
+    other = World(1, 2, torch.device("cpu"), host_names=("vm1", "vm2"), hosts=((0,), (1,)))
+    mirror = Mirror(second, CheckpointConfig(mirror=str(place)), other)
+    mirror.copy()
+    assert mirror.finish(300)
+    assert {name: content for name, content in contents(place).items() if not name.startswith("hosts/")} == before
+
+
 class Ending(Future[None]):
     """A copy that ends as soon as somebody has heard that it has not yet."""
 

@@ -25,7 +25,7 @@ def test_whole_steps_where_there_is_time(tiny_config: Callable[..., Config], tin
     config = tiny_config()
     alone = World(0, 1, torch.device("cpu"))
     calibration = calibrate(
-        config, alone, Batches.of_run(config, tiny_corpus.pairs("train")), tiny_corpus.tokenizer.vocab_size, 30.0
+        config, alone, Batches.of_run(config, tiny_corpus.pairs("train")), tiny_corpus.tokenizer.vocab_size, 3600.0
     )
     assert not calibration.worked_out
     assert FEWEST_STEPS <= len(calibration.step_seconds[0]) <= MOST_STEPS
