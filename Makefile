@@ -20,7 +20,7 @@ TWO_AT_A_TIME := --numprocesses 2 --dist loadscope
 help:
 	@echo "make demo    watch a small Transformer learn to translate (about a minute, after the set-up)"
 	@echo "make serve   translate in the browser with the demo's model (trains it first, if it is not there)"
-	@echo "make test    linters, types and all tests (fetches 4 GB of other programs to test exports with)"
+	@echo "make test    linters, types and all tests (fetches 2.5 GB of other programs to test exports with)"
 	@echo "make quick   the tests that take seconds"
 	@echo "make test-long  hours of trials: hundreds of kills, a real Slurm, containers, long runs"
 	@echo "make lint    ruff and mypy"
@@ -66,7 +66,7 @@ quick: $(DEVELOPING)
 
 # One at a time: some of them watch what the whole machine does.
 test-long: $(DEVELOPING)
-	@$(BIN)/python -m testbed.peer_environments skypilot kubeflow
+	@$(BIN)/python -m testbed.peer_environments transformers-4 libretranslate skypilot kubeflow
 	$(BIN)/pytest -m long --timeout 7200
 
 lint: $(DEVELOPING)

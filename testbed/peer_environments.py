@@ -33,7 +33,7 @@ class PeerEnvironment:
     without_dependencies: tuple[str, ...] = ()
     """Installed by themselves, because they ask for more than they use."""
     for_tests: bool = True
-    """Whether tests need it; what only a bench needs is made when it is asked for."""
+    """Whether `make test` needs it; others are made when they are asked for: by a bench, or by `make test-long`."""
 
     @property
     def directory(self) -> Path:
@@ -65,7 +65,7 @@ class PeerEnvironment:
 ENVIRONMENTS = {
     environment.name: environment
     for environment in (
-        PeerEnvironment("transformers-4", ("transformers==4.57.6", TORCH, "ctranslate2==4.8.4")),
+        PeerEnvironment("transformers-4", ("transformers==4.57.6", TORCH, "ctranslate2==4.8.4"), for_tests=False),
         PeerEnvironment("transformers-5", ("transformers==5.23.0", TORCH, "ctranslate2==4.8.4")),
         PeerEnvironment(
             "argos",
@@ -75,7 +75,7 @@ ENVIRONMENTS = {
             ),
             ("argostranslate==1.11.0", "stanza==1.10.1"),
         ),
-        PeerEnvironment("libretranslate", ("libretranslate==1.9.6",)),
+        PeerEnvironment("libretranslate", ("libretranslate==1.9.6",), for_tests=False),
         # eole asks for much more, for training, audio and serving; its decoder needs this.
         PeerEnvironment(
             "eole",

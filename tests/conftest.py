@@ -47,10 +47,17 @@ TINY = (
 )
 
 
+# One test of several minutes, which would run alone at the end.
+BEGINS_FIRST = "test_readme.py"
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if TRAINS & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.slow)
+    # Files with slow tests come first: what is left at the end are short ones, which share out evenly.
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: (item.path.name != BEGINS_FIRST, item.path not in slow))
 
 
 @pytest.fixture(scope="session")

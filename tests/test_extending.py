@@ -93,6 +93,7 @@ def test_the_arithmetic_of_cards_is_for_the_transformer(plug_ins: Path) -> None:
     assert refused.stderr.startswith("tandem: model.kind=my_model:Recurrent: the arithmetic of --card is about the tr")
 
 
+@pytest.mark.long
 def test_an_exchange_strategy(tiny_corpus: PreparedCorpus, plug_ins: Path, tmp_path: Path) -> None:
     """Two hosts, played by processes, exchange in eight bits, with error feedback that survives a restart."""
     runs, corpora, hosts = (tmp_path / "run", tmp_path / "run"), (tiny_corpus, tiny_corpus), ("a", "b")

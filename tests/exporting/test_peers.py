@@ -27,6 +27,10 @@ from tests.exporting import peers
 pytestmark = pytest.mark.slow
 # Ports that are tried.
 ATTEMPTS = 5
+TRANSFORMERS = {
+    "transformers-4": (peers.needs("transformers-4"), pytest.mark.long),
+    "transformers-5": (peers.needs("transformers-5"),),
+}
 ODD = ["", "  a  b ", "A </s> B <pad>", "\u2581x", "\U0001f600 \u00e9\n\tz", "a\u0000b"]
 
 
@@ -52,7 +56,7 @@ def alike(texts: list[str], expected: list[str]) -> int:
 
 @pytest.mark.parametrize(
     ("environment", "major"),
-    [pytest.param(name, name[-1], marks=peers.needs(name), id=name) for name in ("transformers-4", "transformers-5")],
+    [pytest.param(name, name[-1], marks=marks, id=name) for name, marks in TRANSFORMERS.items()],
 )
 def test_transformers_loads_the_folder_and_translates_as_we_do(
     huggingface: Path, own: Translator, dev_lines: list[str], tmp_path: Path, environment: str, major: str
@@ -67,9 +71,7 @@ def test_transformers_loads_the_folder_and_translates_as_we_do(
     assert alike(answer["texts"], own.translate(dev_lines)) >= len(dev_lines) - 1
 
 
-@pytest.mark.parametrize(
-    "environment", [pytest.param(name, marks=peers.needs(name)) for name in ("transformers-4", "transformers-5")]
-)
+@pytest.mark.parametrize("environment", [pytest.param(name, marks=marks) for name, marks in TRANSFORMERS.items()])
 def test_the_stock_converter_makes_a_ctranslate2_model_of_the_folder(
     sure_run: Path, huggingface: Path, own: Translator, dev_lines: list[str], tmp_path: Path, environment: str
 ) -> None:
@@ -132,9 +134,7 @@ def example(card: str, sentence: str) -> str:
     return code.replace('"..."', json.dumps(sentence))
 
 
-@pytest.mark.parametrize(
-    "environment", [pytest.param(name, marks=peers.needs(name)) for name in ("transformers-4", "transformers-5")]
-)
+@pytest.mark.parametrize("environment", [pytest.param(name, marks=marks) for name, marks in TRANSFORMERS.items()])
 def test_the_example_of_the_huggingface_card_works(
     huggingface: Path, own: Translator, dev_lines: list[str], tmp_path: Path, environment: str
 ) -> None:
@@ -153,6 +153,7 @@ def test_the_example_of_the_argos_card_works(
     assert printed.splitlines()[-1:] == own.translate(dev_lines[:1])
 
 
+@pytest.mark.long
 @peers.needs("libretranslate")
 def test_libretranslate_serves_the_packages_offline(
     sure_run: Path, argos: Path, own: Translator, dev_lines: list[str], tmp_path: Path

@@ -22,7 +22,8 @@ EXPLODING = (
 )
 
 
-@pytest.mark.parametrize("precision", ["float32", pytest.param("bfloat16", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_the_newest_checkpoint_is_that_of_the_last_good_step(
     precision: str, tiny_corpus: PreparedCorpus, tmp_path: Path
 ) -> None:

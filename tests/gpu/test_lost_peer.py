@@ -20,8 +20,11 @@ ENDED = "rank {rank} on {host} has ended (it was killed, or it has crashed)"
     [
         (1, ("one", "one"), ("exchange.kind=allreduce",)),
         pytest.param(0, ("one", "one"), ("exchange.kind=allreduce",), marks=pytest.mark.long),
-        (1, ("one", "two"), ("exchange.kind=bf16",)),
-        (0, ("one", "two"), ("exchange.kind=diloco", "exchange.local_steps=4", "exchange.start_steps=0")),
+        pytest.param(1, ("one", "two"), ("exchange.kind=bf16",), marks=pytest.mark.long),
+        pytest.param(
+            *(0, ("one", "two"), ("exchange.kind=diloco", "exchange.local_steps=4", "exchange.start_steps=0")),
+            marks=pytest.mark.long,
+        ),
     ],
 )
 def test_the_survivor_says_so(

@@ -45,13 +45,13 @@ def test_two_and_four_cards_take_the_steps_of_one(tiny_corpus: PreparedCorpus, t
     ("kind", "settings"),
     [
         ("allreduce", ()),
-        ("bf16", ()),
         ("int4", ()),
-        ("powersgd", ("exchange.powersgd_rank=2",)),
         ("diloco", ("exchange.local_steps=2", "exchange.start_steps=2")),
-        ("auto", ()),
         ("allreduce", ("train.precision=float16",)),
-        ("bf16", ("train.precision=float16",)),
+        pytest.param("bf16", (), marks=pytest.mark.long),
+        pytest.param("powersgd", ("exchange.powersgd_rank=2",), marks=pytest.mark.long),
+        pytest.param("auto", (), marks=pytest.mark.long),
+        pytest.param("bf16", ("train.precision=float16",), marks=pytest.mark.long),
     ],
 )
 def test_every_way_of_exchanging(

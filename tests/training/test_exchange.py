@@ -60,6 +60,13 @@ WAYS = {
 LAST_STEP = {**dict.fromkeys(WAYS, 6), "diloco": 10}
 REMEMBERS = ("int4", "powersgd", "diloco")
 TWO_HOSTS = ("a", "b")
+
+
+def cases(*cases: tuple[Any, ...]) -> list[Any]:
+    """Parameters whose first is a way: those of the others stand for these two, whose tests take minutes."""
+    return [pytest.param(*case, marks=[pytest.mark.long] * (case[0] in ("bf16", "powersgd"))) for case in cases]
+
+
 TWO_BY_TWO = ("a", "a", "b", "b")
 
 
@@ -159,7 +166,7 @@ def test_killed_or_not_in_the_steps_before_the_local_ones(tiny_corpus: PreparedC
     assert_same_end(trained(tiny_corpus, tmp_path, TWO_HOSTS, settings, 10), remembered_by("diloco"))
 
 
-@pytest.mark.parametrize("way", REMEMBERS)
+@pytest.mark.parametrize("way", cases(*zip(REMEMBERS)))
 def test_a_hosts_memory_is_its_own_and_not_empty(way: str, train: Train) -> None:
     run = train(way).whole
     first, second = (load_file(run / f"hosts/host-{host}/step-{LAST_STEP[way]:08d}" / EXCHANGE_FILE) for host in (0, 1))
@@ -202,7 +209,7 @@ def flat(tensors: dict[str, Tensor]) -> Tensor:
     return torch.cat([tensors[name].flatten() for name in sorted(tensors)])
 
 
-@pytest.mark.parametrize(("way", "bound"), [("allreduce", 1e-4), ("bf16", 0.02), ("int4", 0.5), ("powersgd", 0.9)])
+@pytest.mark.parametrize(("way", "bound"), cases(("allreduce", 1e-4), ("bf16", 0.02), ("int4", 0.5), ("powersgd", 0.9)))
 def test_the_weights_stay_close_to_those_of_one_process(
     way: str, bound: float, train: Train, alone: Path, tiny_corpus: PreparedCorpus
 ) -> None:
@@ -215,7 +222,7 @@ def test_the_weights_stay_close_to_those_of_one_process(
     assert way == "allreduce" or (several - single).norm() > 1e-4 * (single - start).norm()
 
 
-@pytest.mark.parametrize("way", ["allreduce", "bf16", "int4", "powersgd"])
+@pytest.mark.parametrize("way", cases(("allreduce",), ("bf16",), ("int4",), ("powersgd",)))
 def test_every_way_sees_the_same_first_loss(way: str, train: Train, alone: Path) -> None:
     single, several = (records(run, "progressed")[0]["train_loss"] for run in (alone, train(way).whole))
     assert several == pytest.approx(single, rel=1e-5)
@@ -224,7 +231,7 @@ def test_every_way_sees_the_same_first_loss(way: str, train: Train, alone: Path)
 # --- what the journals say
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", cases(*zip(WAYS)))
 def test_both_hosts_journals_agree(way: str, train: Train) -> None:
     run = train(way).whole
     first, second = (records(run, "progressed", rank) for rank in (0, 1))
@@ -247,7 +254,7 @@ def test_local_steps_are_logged_evaluated_and_saved_only_where_all_hold_the_same
 @pytest.mark.parametrize(
     ("way", "exchanges", "bytes_a_value"),
     # The last half step is not rounded to whole stretches here: see the sums' own tests.
-    [("allreduce", 6, 4), ("bf16", 6, 2), ("int4", 6, 0.5 + 2 / 256), ("diloco", 3, 0.5 + 2 / 256)],
+    cases(("allreduce", 6, 4), ("bf16", 6, 2), ("int4", 6, 0.5 + 2 / 256), ("diloco", 3, 0.5 + 2 / 256)),
 )
 def test_bytes_follow_from_the_way(way: str, exchanges: int, bytes_a_value: float, train: Train) -> None:
     run = train(way).whole
@@ -260,7 +267,7 @@ def test_bytes_follow_from_the_way(way: str, exchanges: int, bytes_a_value: floa
         assert seen >= sent
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", cases(*zip(WAYS)))
 @pytest.mark.parametrize("rank", [0, 1])
 def test_the_parts_of_a_step_add_up_to_the_wall_clock(way: str, rank: int, train: Train) -> None:
     progressed = records(train(way).whole, "progressed", rank)

@@ -25,7 +25,9 @@ def assert_same_end(left: Path, right: Path) -> None:
 
 
 # Three, because only then does the order of a sum over processes matter.
-@pytest.fixture(scope="module", params=[1, 3], ids=["1-process", "3-processes"])
+@pytest.fixture(
+    scope="module", params=[pytest.param(1, id="1-process"), pytest.param(3, id="3-processes", marks=pytest.mark.long)]
+)
 def processes(request: pytest.FixtureRequest) -> int:
     return int(request.param)
 

@@ -30,7 +30,7 @@ def test_a_stopped_process_is_named_and_goes_on(tiny_corpus: PreparedCorpus, tmp
     assert noticed["message"].startswith("this process did not run for ")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_killed_process_is_named_once_on_each_host(tiny_corpus: PreparedCorpus, tmp_path: Path) -> None:
     with training(tiny_corpus, tmp_path / "run", ["a", "b", "a", "c"]) as (first, second, third, fourth):
         first.wait_for("step 6/")

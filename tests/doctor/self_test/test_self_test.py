@@ -60,6 +60,7 @@ def test_without_a_card_it_says_so() -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("compiled")
+@pytest.mark.long
 def test_one_card(tmp_path: Path) -> None:
     child = start("rehearsal", "--cards", "1", "--", *command(tmp_path))
     out, err = child.communicate(timeout=300)
