@@ -84,6 +84,7 @@ def ssh_server(directory: Path) -> Iterator[str]:
         ("vm2:~/runs/a", ("vm2", "runs/a")),
         ("vm2:~", ("vm2", ".")),
         ("~/runs/a", (None, "/home/me/runs/a")),
+        ("~", (None, "/home/me")),
     ],
 )
 def test_a_target_is_a_directory_or_a_host_and_a_path(
@@ -97,6 +98,20 @@ def test_a_target_is_a_directory_or_a_host_and_a_path(
 def test_any_other_target_is_refused_with_the_settings(target: str) -> None:
     with pytest.raises(TandemError, match=r"checkpoint.mirror: .*host:path"):
         Config.load("demo", [f"checkpoint.mirror='{target}'"])
+
+
+@pytest.mark.parametrize(
+    ("target", "forms"),
+    [
+        ("s3://bucket/x", r"a directory \(also one where a bucket is mounted\), host:path or user@host:path"),
+        ("file:///mnt/x", r"a directory \(also one where a bucket is mounted\), host:path or user@host:path"),
+        ("~root/x", "have the full path instead of another user's home"),
+        ("vm2:~root/x", "have the full path instead of another user's home"),
+    ],
+)
+def test_a_target_that_no_program_would_find_is_refused_with_what_is_possible(target: str, forms: str) -> None:
+    with pytest.raises(TandemError, match=rf"checkpoint.mirror: should (be )?{forms}.*, not '{target}'; Second place"):
+        Config.load("demo", [f"checkpoint.mirror={target}"])
 
 
 @pytest.fixture
