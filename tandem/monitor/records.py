@@ -319,6 +319,8 @@ class Ended(Record):
     """Seconds by part, since the last stretch of steps."""
     signal: str | None = None
     """Name of the signal that asked for it, such as SIGTERM."""
+    at_once: bool = False
+    """Whether it ended without the others, at a second signal or at the end of the time that it had to save and stop."""
 
 
 AnyRecord: TypeAlias = Annotated[
