@@ -320,7 +320,7 @@ class Ended(Record):
     signal: str | None = None
     """Name of the signal that asked for it, such as SIGTERM."""
     at_once: bool = False
-    """Whether it ended without the others, at a second signal or at the end of the time that it had to save and stop."""
+    """Whether it ended without the others, at a second signal or when its time to save and stop was over."""
 
 
 AnyRecord: TypeAlias = Annotated[
