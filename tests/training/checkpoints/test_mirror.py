@@ -440,6 +440,8 @@ def test_another_host_by_rsync_and_ssh(run: Path, tmp_path: Path, monkeypatch: p
         assert all(mirror.fetch(run / f"checkpoints/step-0000000{step}") for step in (1, 2))
         open_place(target).get(RUN_FILE, run / RUN_FILE)
         assert contents(run) == whole
+        with fetched_run(target) as fetched:
+            assert contents(fetched) == {name: whole[name] for name in (RUN_FILE, CONFIG_FILE)}
         assert not list(Path.cwd().glob("broken"))
         assert open_place(f"127.0.0.1:{tmp_path}/nothing").names() == set()
     with pytest.raises(MirrorError, match=r"checkpoint.mirror: 127.0.0.1:.*refused"):
