@@ -36,6 +36,14 @@ def _exchange_kind(value: str) -> str:
     return EXCHANGES.check_name(value, "auto")
 
 
+def _command(value: Any) -> Any:
+    """One error for a union of types, as above."""
+    words = [value] if isinstance(value, str) else value
+    if value is None or (isinstance(words, list) and words and all(isinstance(word, str) for word in words)):
+        return value
+    raise ValueError("Input should be a command, as one line of text or as a list of its words")
+
+
 def _mirror(value: str | None) -> str | None:
     if value is not None:
         split_remote(value)
@@ -157,7 +165,7 @@ class TrainConfig(Section):
     """Steps between two log lines."""
     stop_seconds: float = Field(default=30.0, gt=0)
     """Longest time from a signal that asks to stop to the end of the process, whatever the others do."""
-    on_preemption_notice: str | list[str] | None = None
+    on_preemption_notice: Annotated[str | list[str] | None, PlainValidator(_command)] = None
     """Command that each host runs beside the training; when it ends with exit code 0, the run saves and stops."""
 
 
@@ -427,7 +435,8 @@ def _validated(
 def _hint(location: Location, model: Model) -> str:
     """What an unknown key may have been meant to be, in its own section or another, or what there is in its place."""
     section, _, name = dotted(location).rpartition(".")
-    known = {f"{section}.{key}": key for section, settings in Config() for key, _ in settings}
+    sections = {} if section else {key: key for key in Config.model_fields}
+    known = {f"{section}.{key}": key for section, settings in Config() for key, _ in settings} | sections
     for scope in (f"{section}.", ""):
         names = {full: short for full, short in known.items() if full.startswith(scope)}
         if alike := close_match(name, [*names.values()]):

@@ -86,6 +86,8 @@ class SignalListener:
                 self._before[number] = signal.signal(number, self._handle)
         self._wakeup_before = signal.set_wakeup_fd(self._sender.fileno(), warn_on_full_buffer=False)
         threading.Thread(target=self._listen, name="signals", daemon=True).start()
+        # Whoever has started this process may hold them back until now.
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
 
     def uninstall(self) -> None:
         """Leave signals to whoever had them before."""

@@ -20,6 +20,8 @@ from tandem.ssh import HOST_PATTERN
 
 # Seconds until one who waits for another process looks again; locks on shared disks cannot wake anybody.
 _LOOK_AGAIN = 0.2
+# The forms of a place to copy to, for whoever has given another.
+_PLACE = "a directory (also one where a bucket is mounted), host:path or user@host:path"
 _ERROR_NUMBER = re.compile(r"\(os error (\d+)\)")
 
 
@@ -132,15 +134,20 @@ def waiting_lock(
 def split_remote(target: str) -> tuple[str | None, str]:
     """Host and path of `host:path` or `user@host:path`; no host for a path on this one. ValueError for neither.
 
-    `~` is the user's home, here or there, where no shell will say so: there paths begin at home anyway.
+    `~` is the user's home, here or there, where no shell will say so: there paths begin at home anyway. Which home
+    `~name` is depends on the host that reads the settings, so it is refused.
     """
     before, colon, path = target.partition(":")
-    if not colon or "/" in before:
+    local = not colon or "/" in before
+    if re.match("~[^/]", target if local else path):
+        raise ValueError("Input should have the full path instead of another user's home")
+    if local:
         if not target or target.startswith("-"):
-            raise ValueError("Input should be a directory, host:path or user@host:path")
-        return None, str(Path(target).expanduser()) if target.startswith("~/") else target
-    if not re.fullmatch(HOST_PATTERN, before, re.ASCII) or not path:
-        raise ValueError("Input should be a directory, host:path or user@host:path, with a plain host name")
+            raise ValueError(f"Input should be {_PLACE}")
+        return None, os.path.expanduser(target)
+    # Of a URL the scheme would be the host.
+    if not re.fullmatch(HOST_PATTERN, before, re.ASCII) or not path or path.startswith("//"):
+        raise ValueError(f"Input should be {_PLACE}, with a plain host name")
     return before, "." if path == "~" else path.removeprefix("~/") or "."
 
 

@@ -74,10 +74,17 @@ def _message(
     if kind == "missing":
         return f"missing{about}"
     if kind == "model_type":  # whose own words name a class of ours
-        return f"should be settings, one a line below it, not {value!r}{about}"
+        return f"should be settings, one a line below it, not {_shown(value)}{about}"
     if kind == "string_pattern_mismatch":  # the sentence says it better than the pattern
         return f"{value!r} does not fit{about}"
-    return f"{reason}, not {value!r}{about}"
+    return f"{reason}, not {_shown(value)}{about}"
+
+
+def _shown(value: Any) -> str:
+    """A value as people write it in YAML; Python has words of its own for true, false and nothing."""
+    if value is None:
+        return "empty"
+    return str(value).lower() if isinstance(value, bool) else repr(value)
 
 
 def _find(location: Location, model: Model) -> tuple[Model, str]:

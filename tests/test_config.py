@@ -239,7 +239,11 @@ def test_an_override_that_is_not_yaml_is_refused(value: str) -> None:
         ("train.sed=8", "train.sed: unknown; did you mean train.seed?"),
         ("evaluation.every=8", "evaluation.every: unknown; did you mean evaluation.every_steps?"),
         ("checkpoint.every_step=8", "checkpoint.every_step: unknown; did you mean checkpoint.every_steps?"),
-        ("optim.beta2=0.9", "optim: unknown; there is corpus, model, batch, "),
+        # A section, too.
+        ("chekpoint.every_steps=3", "chekpoint: unknown; did you mean checkpoint?"),
+        ("optim.beta2=0.9", "optim: unknown; did you mean optimizer?"),
+        ("tokens.x=3", "tokens: unknown; did you mean batch.tokens?"),
+        ("data.path=x", "data: unknown; there is corpus, model, batch, "),
         ("search.zzz=1", "search.zzz: unknown; there is search.beam, search.length_penalty, search.batch_sentences"),
         ("model.a.b=1", "model.a.b: unknown; there is "),
     ],
@@ -261,8 +265,8 @@ def test_keys_that_yaml_reads_as_no_strings_are_unknown_too(write: Any, key: str
     [
         ("model.heads=four", "model.heads: should be a valid integer, not 'four'; Attention heads"),
         ("model.heads=4.0", "model.heads: should be a valid integer, not 4.0; "),
-        ("model.heads=true", "model.heads: should be a valid integer, not True; "),
-        ("model.heads=", "model.heads: should be a valid integer, not None; "),
+        ("model.heads=true", "model.heads: should be a valid integer, not true; "),
+        ("model.heads=", "model.heads: should be a valid integer, not empty; "),
         ("model.dropout=yes", "model.dropout: should be a valid number, not 'yes'; "),
         ("model.dropout='0.1'", "model.dropout: should be a valid number, not '0.1'; "),
         ("model.dropout=1", "model.dropout: should be less than 1, not 1; "),
@@ -285,6 +289,13 @@ def test_keys_that_yaml_reads_as_no_strings_are_unknown_too(write: Any, key: str
 def test_wrong_values_are_refused_with_the_meaning_of_the_setting(override: str, expected: str) -> None:
     (fault,) = faults_of("small", override)
     assert fault.startswith(expected)
+
+
+@pytest.mark.parametrize(("value", "shown"), [("true", "true"), ("5", "5"), ("[sh, 5]", "['sh', 5]"), ("[]", "[]")])
+def test_a_command_is_a_line_or_a_list_of_words(value: str, shown: str) -> None:
+    (fault,) = faults_of("small", f"train.on_preemption_notice={value}")
+    wanted = "should be a command, as one line of text or as a list of its words"
+    assert fault.startswith(f"train.on_preemption_notice: {wanted}, not {shown}; Command that each host runs")
 
 
 @pytest.mark.parametrize("section", ["5", "[1, 2]", "", "large"])

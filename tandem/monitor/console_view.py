@@ -66,7 +66,8 @@ class ConsoleView(View):
                 self._print(f"[bold yellow]{literal(record.message)}[/bold yellow]")
             case Ended():
                 self._stop_live_line()
-                self._print(ended_line(record))
+                # A process that ends at once has a last sentence of its own.
+                self._print(*([] if record.at_once else [ended_line(record)]))
 
     def stepped(self, step: int) -> None:
         self._update_live_line(completed=step)
@@ -165,7 +166,8 @@ def evaluation_lines(record: Evaluated) -> list[str]:
 
 def ended_line(record: Ended) -> str:
     best = "" if record.best_bleu is None else f"; best dev BLEU {record.best_bleu:.2f} at step {record.best_step:,}"
-    by = f" ({record.signal})" if record.signal else ""
-    # A failure is a sentence, which names the step that it means.
-    at = "" if record.reason.startswith("failed: ") else f" at step {record.step:,}"
-    return f"{literal(record.reason)}{by}{at}{best}"
+    if record.reason.startswith("failed: "):
+        # Why is told by the error itself, once.
+        return f"failed after step {record.step:,}{best}"
+    asked, remedy = (f" ({record.signal})", "; the same command continues the run") if record.signal else ("", "")
+    return f"{literal(record.reason)}{asked} at step {record.step:,}{best}{remedy}"

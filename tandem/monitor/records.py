@@ -319,6 +319,8 @@ class Ended(Record):
     """Seconds by part, since the last stretch of steps."""
     signal: str | None = None
     """Name of the signal that asked for it, such as SIGTERM."""
+    at_once: bool = False
+    """Whether it ended without the others, at a second signal or when its time to save and stop was over."""
 
 
 AnyRecord: TypeAlias = Annotated[

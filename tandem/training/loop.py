@@ -23,12 +23,12 @@ from tandem.monitor.views import View, open_views
 from tandem.process_signals import answering
 from tandem.registry import MODELS
 from tandem.training.batches import Batches, check_everyone_has_work
-from tandem.training.checkpoints.mirror import check_apart, check_mirror, mirror_has_run, restore_run
+from tandem.training.checkpoints.mirror import check_apart, check_mirror, fetched_run, mirror_has_run, restore_run
 from tandem.training.faults.divergence import DivergedError
 from tandem.training.faults.peer_watch import watching_peers
 from tandem.training.faults.preemption_notice import preemption_command, stopping_on_notice
 from tandem.training.faults.stopping import ASKED_TO_STOP, SaveAndStop
-from tandem.training.run_directory import create_or_check, locked, save_settings
+from tandem.training.run_directory import check_mirrored, create_or_check, locked, save_settings
 from tandem.training.startup.auto_settings import check_memory, resolve_auto_settings
 from tandem.training.trainer import Trainer
 
@@ -167,12 +167,15 @@ def _claim_run(
         mirror = config.checkpoint.mirror
         if mirror is not None:
             check_apart(mirror, directory)
-        restorable = not RunPaths(directory).run_file.is_file() and mirror_has_run(mirror)
-        stack.enter_context(locked(directory, restorable=restorable))
-        if mirror is not None and restorable:
-            with ACTIVITY.doing("checkpoint"):
-                restore_run(mirror, directory)
+        if mirror is not None and not RunPaths(directory).run_file.is_file() and mirror_has_run(mirror):
+            with ACTIVITY.doing("checkpoint"), fetched_run(mirror) as fetched:
+                # First, so that a run that is refused leaves nothing here.
+                check_mirrored(fetched, mirror, config, corpus, change)
+                stack.enter_context(locked(directory, restorable=True))
+                restore_run(mirror, fetched, directory)
             notices.append(f"the run was not here, and comes from its mirror, {mirror}")
+        else:
+            stack.enter_context(locked(directory))
         notices += [f"changed setting: {setting}" for setting in create_or_check(directory, config, corpus, change)]
         if mirror is not None:
             check_mirror(mirror, directory)

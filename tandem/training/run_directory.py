@@ -130,11 +130,28 @@ def save_settings(directory: Path, config: Config) -> None:
     write_whole(directory / CONFIG_FILE, dump(config).encode())
 
 
-def _check_continuation(run: Run, config: Config, corpus: PreparedCorpus, change: bool) -> list[str]:
-    if run.corpus_digest != corpus.digest:
+def check_mirrored(fetched: Path, mirror: str, config: Config, corpus: PreparedCorpus, change: bool) -> None:
+    """Refuse the run that a mirror holds if it may not be continued; `fetched` has its small files."""
+    try:
+        run = Run.open(fetched)
+    except TandemError as error:
+        # The user knows these files by their place in the mirror.
+        why = str(error).replace(str(fetched), mirror)
         raise TandemError(
-            f"{run.directory}: was trained on another corpus than {corpus.directory}; choose another --run"
-        )
+            f"checkpoint.mirror: {mirror}: the run there cannot be read; name an empty place to begin a new run: {why}"
+        ) from error
+    _check_continuation(run, config, corpus, change, mirror)
+
+
+def _check_continuation(
+    run: Run, config: Config, corpus: PreparedCorpus, change: bool, mirror: str | None = None
+) -> list[str]:
+    """Which settings have changed, if the run may go on with them; one that is not here yet lies in a mirror."""
+    which, begin_anew = f"{run.directory}:", "choose another --run"
+    if mirror is not None:
+        which, begin_anew = f"checkpoint.mirror: {mirror}: the run there", "name an empty place to begin a new run"
+    if run.corpus_digest != corpus.digest:
+        raise TandemError(f"{which} was trained on another corpus than {corpus.directory}; {begin_anew}")
     changed = [
         difference
         for difference in differences(run.config, config)
@@ -143,12 +160,12 @@ def _check_continuation(run: Run, config: Config, corpus: PreparedCorpus, change
     ]
     model = [str(difference) for difference in changed if difference.key.startswith(SHAPE)]
     if model:
-        raise TandemError(f"{run.directory}: was started with another model ({'; '.join(model)}); choose another --run")
+        raise TandemError(f"{which} was started with another model ({'; '.join(model)}); {begin_anew}")
     listed = [str(difference) for difference in changed]
     if changed and not change:
         raise TandemError(
-            f"{run.directory}: was started with other settings ({'; '.join(listed)}); give the same ones to continue "
-            "it, or add --change to go on with the new ones"
+            f"{which} was started with other settings ({'; '.join(listed)}); give the same ones to continue it, add "
+            f"--change to go on with the new ones, or {begin_anew}"
         )
     return listed
 

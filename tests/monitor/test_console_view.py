@@ -156,16 +156,22 @@ def test_each_stretch_of_steps_is_a_line_of_its_own() -> None:
 
 
 @pytest.mark.parametrize(
-    ("reason", "bleu", "expected"),
+    ("reason", "signal", "bleu", "expected"),
     [
-        ("stopped early", 31.256, "stopped early at step 7,000; best dev BLEU 31.26 at step 6,000"),
-        ("finished", 0.0, "finished at step 7,000; best dev BLEU 0.00 at step 6,000"),
-        ("stopped on request", None, "stopped on request at step 7,000"),
+        ("stopped early", None, 31.256, "stopped early at step 7,000; best dev BLEU 31.26 at step 6,000"),
+        ("finished", None, 0.0, "finished at step 7,000; best dev BLEU 0.00 at step 6,000"),
+        ("stopped on request", "SIGINT", None, "stopped on request (SIGINT) at step 7,000; the same command continues"),
+        ("failed: no [room] left", None, 31.256, "failed after step 7,000; best dev BLEU 31.26 at step 6,000"),
     ],
 )
-def test_ends(reason: str, bleu: float | None, expected: str) -> None:
+def test_ends(reason: str, signal: str | None, bleu: float | None, expected: str) -> None:
     best_step = None if bleu is None else 6000
-    assert ended_line(example(Ended, step=7000, reason=reason, best_bleu=bleu, best_step=best_step)) == expected
+    end = example(Ended, step=7000, reason=reason, signal=signal, best_bleu=bleu, best_step=best_step)
+    assert ended_line(end) == expected + (" the run" if signal else "")
+
+
+def test_a_process_that_ends_at_once_tells_it_in_its_own_last_sentence() -> None:
+    assert shown(example(Ended, reason="stopped on request", signal="SIGTERM", at_once=True)) == ""
 
 
 def test_long_lines_are_not_broken() -> None:

@@ -153,7 +153,9 @@ def test_stopped_by_every_signal_a_run_ends_with_the_same_bits(tiny_corpus: Prep
         ended = list(read_journal(run / "journal/rank-0.jsonl"))[-1]
         assert (ended["reason"], ended["signal"], ended["step"]) == ("stopped on request", number.name, newest(run))
         # Saved before anything is said.
-        assert said.splitlines()[-1].startswith(f"stopped on request ({number.name})")
+        last = said.splitlines()[-1]
+        assert last.startswith(f"stopped on request ({number.name}) at step ")
+        assert last.endswith("; the same command continues the run")
     # A reader who has seen enough of its output (`| head`) does not end a training.
     with subprocess.Popen(train_command(tiny_corpus, run, *WATCHED), stdout=subprocess.PIPE, text=True) as process:
         until(process, "step ")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -32,7 +33,7 @@ async def run_attempt(
         nonlocal regrouping
         await host_back()
         regrouping = True
-        _send(connections, STOP)
+        _send(connections, f"{STOP} {signal.SIGTERM:d}")
 
     async with _background(_keep_in_touch(connections), _obey_user(order, connections, stop), regroup()):
         endings = await _endings(order, connections)
@@ -91,9 +92,9 @@ async def _keep_in_touch(connections: Sequence[HostConnection]) -> None:
 
 async def _obey_user(order: LaunchOrder, connections: Sequence[HostConnection], stop: UserStop) -> None:
     """Pass on the user's wish to stop."""
-    await stop.asked.wait()
+    number = await stop.wait()
     say("asking all hosts to save and stop; once more to end them at once")
-    _send(connections, STOP)
+    _send(connections, f"{STOP} {number:d}")
     await stop.at_once.wait()
     say("ending all hosts at once; started again, the run goes on from its newest checkpoint")
     _send(connections, END)

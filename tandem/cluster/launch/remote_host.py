@@ -1,8 +1,9 @@
 """The agent of `tandem launch` on every host: inspects it, or runs its training processes and reports how they ended.
 
 The first line of standard input is the order, a JSON object: on a command line everybody on the host could read it.
-While processes run, further lines come from the launcher: `stop` asks them to save and stop, `end` ends them at once,
-and the end of input or a long silence, whatever has happened to the launcher or the network, asks them to stop, too.
+While processes run, further lines come from the launcher: `stop` with a signal's number asks them to save and stop,
+`end` ends them at once, and the end of input or a long silence, whatever has happened to the launcher or the network,
+asks them to stop, too.
 """
 
 from __future__ import annotations
@@ -28,7 +29,15 @@ from tandem.cluster.launch.restart_policy import HostReport
 from tandem.cluster.source_version import package_version
 from tandem.errors import TandemError
 from tandem.layout import RunPaths, checkpoint_directories
-from tandem.process_exit import SIGNALLED, is_stop_code, signal_after_parent, stop_code
+from tandem.process_exit import (
+    LOST_PEER_CODE,
+    SIGNALLED,
+    STOP_SIGNALS,
+    is_stop_code,
+    signal_after_parent,
+    stop_code,
+)
+from tandem.units import rank_list
 
 STOP, END, ALIVE = "stop", "end", "alive"
 # Stands before the agent's report on standard error, which it shares with its processes.
@@ -107,6 +116,8 @@ def _end_leftovers(mark: str, seconds: float) -> None:
     for process in left:
         with suppress(psutil.Error):
             process.terminate()
+            # One that is stopped hears nothing before it is woken.
+            process.resume()
     _, deaf = psutil.wait_procs(left, seconds)
     for process in deaf:
         with suppress(psutil.Error):
@@ -139,7 +150,8 @@ async def run_processes(job: HostJob) -> HostReport:
     await asyncio.wait([working, obeying], return_when=asyncio.FIRST_COMPLETED)
     failed = working.result() if working.done() else None
     working.cancel()
-    asked = processes.asked
+    # (Those that the user asks to stop are woken with it, and stop like all others.)
+    frozen = processes.frozen() if processes.asked_by is None else []
     if failed is not None and failed.code and not is_stop_code(failed.code):
         # Asked at once, they would take the signal for the reason.
         await processes.ended_within(NOTICE_SECONDS)
@@ -148,13 +160,13 @@ async def run_processes(job: HostJob) -> HostReport:
         processes.ask_to_stop()
     await processes.end_within(job.stop_seconds + GRACE_SECONDS)
     obeying.cancel()
-    if failed is None:
-        return HostReport(stop_code(signal.SIGTERM))
-    if failed.code >= 0:
-        return HostReport(failed.code)
-    if asked and -failed.code == signal.SIGTERM:
-        # It was asked before it could listen.
-        return HostReport(stop_code(signal.SIGTERM))
+    code = stop_code(processes.asked_by or signal.SIGTERM) if failed is None else failed.code
+    if frozen and (failed is None or code == LOST_PEER_CODE):
+        ranks = rank_list([job.first_rank + local_rank for local_rank in frozen])
+        were = "were" if len(frozen) > 1 else "was"
+        return HostReport(LOST_PEER_CODE, f"{ranks} {were} frozen, as by SIGSTOP, and had to be ended")
+    if failed is None or code >= 0:
+        return HostReport(code)
     killed = f"rank {job.first_rank + failed.local_rank} was ended by {signal.Signals(-failed.code).name}"
     if -failed.code == signal.SIGKILL and (oom_kills() > kills_before or log_tells_oom(failed.process)):
         killed += " by the kernel: out of memory"
@@ -175,8 +187,8 @@ class HostProcesses:
 
     def __init__(self, processes: Sequence[Process]) -> None:
         self._processes = processes
-        self.asked = False
-        """Whether they were asked to stop."""
+        self.asked_by: int | None = None
+        """The signal by which they were asked to stop."""
         self._hurry = asyncio.Event()
 
     async def first_failure(self) -> EndedProcess:
@@ -192,24 +204,31 @@ class HostProcesses:
                 break
         return last
 
-    def ask_to_stop(self) -> None:
+    def frozen(self) -> list[int]:
+        """Local ranks of those that are stopped, as by SIGSTOP, and hear nothing until they are woken."""
+        return [local_rank for local_rank, process in enumerate(self._processes) if _is_stopped(process.pid)]
+
+    def ask_to_stop(self, number: int = signal.SIGTERM) -> None:
         """Ask all to save and stop; only once, because a second signal would cut the saving short."""
-        if not self.asked:
-            self._terminate()
-        self.asked = True
+        if self.asked_by is None:
+            self._signal(number)
+            self._wake()
+            self.asked_by = number
 
     def end_now(self) -> None:
         """Ask all to end at once, and wait for them no longer than that takes."""
-        self._terminate()
-        self.asked = True
+        self.asked_by = self.asked_by or signal.SIGTERM
+        self._signal(self.asked_by)
+        self._wake()
         self._hurry.set()
 
     async def ended_within(self, seconds: float) -> None:
-        """Wait so long for all to end by themselves."""
-        await asyncio.wait([asyncio.create_task(self._ended())], timeout=seconds)
+        """Wait so long for all to end by themselves that can."""
+        await asyncio.wait([asyncio.create_task(self._ended(but=self.frozen()))], timeout=seconds)
 
     async def end_within(self, seconds: float) -> None:
         """Wait for all to end by themselves, then end them with all that they have started."""
+        self._wake()
         waits = [asyncio.create_task(self._ended()), asyncio.create_task(self._hurry.wait())]
         await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         if self._hurry.is_set():
@@ -220,13 +239,27 @@ class HostProcesses:
         for wait in waits:
             wait.cancel()
 
-    async def _ended(self) -> None:
-        await asyncio.gather(*(process.wait() for process in self._processes))
+    async def _ended(self, but: Sequence[int] = ()) -> None:
+        awaited = (process for local_rank, process in enumerate(self._processes) if local_rank not in but)
+        await asyncio.gather(*(process.wait() for process in awaited))
 
-    def _terminate(self) -> None:
+    def _signal(self, number: int) -> None:
         for process in self._processes:
-            with suppress(ProcessLookupError):
-                process.terminate()
+            # (Process.send_signal would reap one that has just ended, and asyncio would not learn its exit code.)
+            if process.returncode is None:
+                with suppress(ProcessLookupError):
+                    os.kill(process.pid, number)
+
+    def _wake(self) -> None:
+        """Let those go on that are stopped: they can save like the others, or at least end by themselves."""
+        self._signal(signal.SIGCONT)
+
+
+def _is_stopped(identifier: int) -> bool:
+    try:
+        return bool(psutil.Process(identifier).status() == psutil.STATUS_STOPPED)
+    except psutil.Error:  # it has ended
+        return False
 
 
 async def _start(job: HostJob, local_rank: int) -> Process:
@@ -241,14 +274,21 @@ async def _start(job: HostJob, local_rank: int) -> Process:
     threads = {"OMP_NUM_THREADS": str(max(len(os.sched_getaffinity(0)) // job.count, 1))}
     environment = {**threads, **os.environ, **job.environment, **{name: str(value) for name, value in place.items()}}
     command = [sys.executable, "-m", "tandem", *job.arguments]
+    end_with_agent = signal_after_parent(signal.SIGTERM)
+
+    def before_it_begins() -> None:
+        # When the agent is killed nobody would look after it any more.
+        end_with_agent()
+        # Until it listens to them: before that, Python's own answer to a SIGINT is a traceback.
+        signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
+
     return await asyncio.create_subprocess_exec(
         *command,
         stdin=DEVNULL,
         env=environment,
         # A process group of its own, with which whatever the process starts can be ended.
         process_group=0,
-        # When the agent is killed nobody would look after it any more.
-        preexec_fn=signal_after_parent(signal.SIGTERM),
+        preexec_fn=before_it_begins,
     )
 
 
@@ -259,9 +299,9 @@ async def _obey(processes: HostProcesses) -> None:
     await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, sys.stdin)
     with suppress(TimeoutError):
         while line := await asyncio.wait_for(launcher.readline(), SILENCE_SECONDS):
-            word = line.decode().strip()
+            word, _, number = line.decode().strip().partition(" ")
             if word == STOP:
-                processes.ask_to_stop()
+                processes.ask_to_stop(int(number))
             elif word == END:
                 processes.end_now()
                 return

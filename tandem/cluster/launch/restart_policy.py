@@ -39,7 +39,7 @@ class EndingKind(IntEnum):
     UNREACHABLE = 6
     AGENT_KILLED = 7
     KILLED = 8
-    """A process was ended by a signal."""
+    """A process was ended by a signal, or was stopped by one and then had to be ended."""
 
     @property
     def mendable(self) -> bool:
@@ -54,7 +54,7 @@ class EndingKind(IntEnum):
 
 @dataclass(frozen=True)
 class HostReport:
-    """The last word of a host's agent: the exit code of its processes, and what the signal was that ended one."""
+    """The last word of a host's agent: the exit code of its processes, and what a signal has done to one."""
 
     code: int
     killed: str | None = None
@@ -95,7 +95,7 @@ class HostEnding:
 
 
 def _meaning(code: int) -> tuple[EndingKind, str]:
-    # The launcher itself asks by SIGTERM. All processes end with the code, so it does not tell which host it is.
+    # Unless the user has sent it to the launcher. All processes end with the code, which does not tell the host.
     if code == stop_code(signal.SIGUSR1):
         return EndingKind.PREEMPTED, "saved and stopped by SIGUSR1, as when a host is about to be taken away"
     if is_stop_code(code):
@@ -162,6 +162,9 @@ def after_attempt(attempt: AttemptEnding, failures: int, restarts: int) -> End |
         return StartAgain(0.0, failures)
     if not cause.kind.mendable:
         return End(attempt.first_code)
+    if cause.kind is EndingKind.LOST_PEER and not restarts:
+        # Its processes have said which one.
+        return End(cause.code)
     healthy = attempt.seconds >= HEALTHY_SECONDS and attempt.saved
     shortest = PREEMPTION_PAUSE_SECONDS if cause.kind is EndingKind.PREEMPTED else 0.0
     return after_failure(_said(cause), cause.code, 0 if healthy else failures, restarts, shortest)

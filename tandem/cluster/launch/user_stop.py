@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
@@ -25,16 +26,24 @@ class UserStop:
         assert self.number is not None
         return stop_code(self.number)
 
+    async def wait(self) -> int:
+        """The first signal, once it has come."""
+        await self.asked.wait()
+        assert self.number is not None
+        return self.number
+
     @contextmanager
     def listening(self) -> Iterator[None]:
         """Hear signals for the length of a block."""
         loop = asyncio.get_running_loop()
-        for number in STOP_SIGNALS:
+        # nohup starts programs so that a closed terminal does not end them.
+        heard = [number for number in STOP_SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
+        for number in heard:
             loop.add_signal_handler(number, self._hear, number)
         try:
             yield
         finally:
-            for number in STOP_SIGNALS:
+            for number in heard:
                 loop.remove_signal_handler(number)
 
     def _hear(self, number: int) -> None:

@@ -197,7 +197,7 @@ def damaged_checkpoints(directory: Path, reasons: Iterable[str]) -> TandemError:
     """The error for a run that has checkpoints, and none that is whole."""
     return TandemError(
         f"{directory}: all {len(list(reasons))} checkpoints are damaged ({'; '.join(reasons)}); restore one from a "
-        "copy, or delete the directory to begin again"
+        f"copy, or delete {directory} to begin again"
     )
 
 

@@ -216,31 +216,47 @@ def small_files(run: RunPaths) -> list[Path]:
     return [run.directory / name for name in files]
 
 
-def mirror_has_run(target: str | None) -> bool:
+def mirror_has_run(target: str) -> bool:
     """Whether a mirror holds a run."""
-    return target is not None and RUN_FILE in open_place(target).names()
+    return RUN_FILE in open_place(target).names()
 
 
-def restore_run(target: str, directory: Path) -> None:
-    """Bring a run, but for its checkpoints to resume from, from its mirror into a directory that has none."""
+@contextmanager
+def fetched_run(target: str) -> Iterator[Path]:
+    """A temporary directory with the small files of the run that a mirror holds, compared with their digests.
+
+    They tell whether the run may go on here, before anything of it is.
+    """
+    place = open_place(target)
+    with TemporaryDirectory() as temporary:
+        found = place.listing(["."])["."]
+        sums = found.get(SUMS_FILE)
+        for file in small_files(RunPaths(Path(temporary))):
+            if file.name in found:
+                place.get(file.name, file)
+            # Older versions wrote no digests of these files.
+            if sums is not None and file.name.encode() in sums:
+                _check_fetched(place, file, sums)
+        yield Path(temporary)
+
+
+def restore_run(target: str, fetched: Path, directory: Path) -> None:
+    """Bring a run, but for its checkpoints to resume from, into a directory that has none.
+
+    Its small files have been fetched; the best checkpoints come from the mirror.
+    """
     place, run = open_place(target), RunPaths(directory)
-    found = place.listing([".", run.best.name])
-    for step in _steps(found[run.best.name]):
+    for step in _steps(place.listing([run.best.name])[run.best.name]):
         best = run.best / checkpoint_name(step)
         if not best.exists():
             place.get(f"{run.best.name}/{best.name}", best)
-    sums = found["."].get(SUMS_FILE)
-    for file in small_files(run):
-        if file.name in found["."]:
-            place.get(file.name, file)
-        # Older versions wrote no digests of these files.
-        if sums is not None and file.name.encode() in sums:
-            _check_restored(place, file, sums)
+    for file in small_files(RunPaths(fetched)):
+        if file.is_file():
+            write_whole(directory / file.name, file.read_bytes())
 
 
-def _check_restored(place: MirrorPlace, file: Path, sums: bytes) -> None:
+def _check_fetched(place: MirrorPlace, file: Path, sums: bytes) -> None:
     if not file.is_file() or digest_lines({file.name: sha256_of(file)}) not in sums:
-        file.unlink(missing_ok=True)
         raise place.error(
             f"{file.name}: damaged or missing there, it is not what {SUMS_FILE} tells; put back a whole one, or name "
             "another --run and another checkpoint.mirror to begin again"

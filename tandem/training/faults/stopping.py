@@ -75,6 +75,7 @@ def end_at_once(trainer: Trainer, number: int) -> NoReturn:
             best_step=progress.best_step,
             seconds={},
             signal=name,
+            at_once=True,
         )
         with suppress(Exception):
             trainer.recorder.record(ended)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -13,11 +14,13 @@ from pathlib import Path
 from subprocess import PIPE
 from typing import Any
 
+import psutil
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from tandem.cluster.launch.remote_host import REPORT_MARK, HostJob
+from tandem.cluster.launch.remote_host import REPORT_MARK, STOP, HostJob
+from tandem.process_exit import LOST_PEER_CODE, stop_code
 from testbed.network_rig import Rig, Ssh
 from tests.cluster.launch.test_ssh_launch import with_path
 
@@ -38,11 +41,31 @@ if "RANK" in os.environ:
     while True:
         used.append(bytearray(10_000_000))
 """
+# Rank 3 is stopped before it has begun; rank 4 sees that, and ends as one does that has waited for it in vain.
+STOP_ITSELF = """
+import os, signal, sys
+if os.environ.get("RANK") == "3":
+    print(os.getpid(), flush=True)
+    os.kill(os.getpid(), signal.SIGSTOP)
+    print("woken", flush=True)
+if os.environ.get("RANK") == "4":
+    import psutil
+    def is_stopped(process):
+        try:
+            return process.environ().get("RANK") == "3" and process.status() == psutil.STATUS_STOPPED
+        except psutil.Error:
+            return False
+    while not any(map(is_stopped, psutil.Process(os.getppid()).children())):
+        pass
+    os._exit(75)
+"""
 # A control group that holds the agent, and its training process up to a point.
 LIMIT_BYTES = 200_000_000
 
 
-def job(arguments: list[str], environment: Mapping[str, str], count: int = 1) -> dict[str, Any]:
+def job(
+    arguments: list[str], environment: Mapping[str, str], count: int = 1, stop_seconds: float = 5
+) -> dict[str, Any]:
     wanted = HostJob(
         first_rank=3,
         count=count,
@@ -51,7 +74,7 @@ def job(arguments: list[str], environment: Mapping[str, str], count: int = 1) ->
         port=1,
         arguments=arguments,
         environment=dict(environment),
-        stop_seconds=5,
+        stop_seconds=stop_seconds,
     )
     return {"run": asdict(wanted)}
 
@@ -118,14 +141,65 @@ def test_out_of_memory_is_told(memory_group: Path, tmp_path: Path) -> None:
     assert report == {"code": 137, "killed": "rank 3 was ended by SIGKILL by the kernel: out of memory"}
 
 
+def test_a_frozen_process_is_named_and_woken_to_end_when_another_has_given_it_up(tmp_path: Path) -> None:
+    environment = sitecustomize(tmp_path / "stop", STOP_ITSELF)
+    # Longer than the test may take: nobody waits for what cannot hear.
+    out, report = worked([sys.executable, *AGENT], job(["--help"], environment, count=2, stop_seconds=100_000))
+    assert report == {"code": LOST_PEER_CODE, "killed": "rank 3 was frozen, as by SIGSTOP, and had to be ended"}
+    # Not killed: it may have something to save.
+    assert out.splitlines()[1:] == ["woken"]
+
+
+def told_while_frozen(word: str | None, environment: Mapping[str, str]) -> tuple[str, dict[str, Any]]:
+    """What is said, and reported, after an agent whose process is stopped is told a word, or left by its launcher."""
+    with subprocess.Popen([sys.executable, *AGENT], stdin=PIPE, stdout=PIPE, stderr=PIPE, text=True) as agent:
+        assert agent.stdin is not None
+        assert agent.stdout is not None
+        assert agent.stderr is not None
+        agent.stdin.write(json.dumps(job(["--help"], environment, stop_seconds=100_000)) + "\n")
+        agent.stdin.flush()
+        process = psutil.Process(int(agent.stdout.readline()))
+        while process.status() != psutil.STATUS_STOPPED:
+            pass
+        if word is None:
+            agent.stdin.close()
+        else:
+            agent.stdin.write(word)
+            agent.stdin.flush()
+        assert agent.stdout.read() == "woken\n"
+        said, _, report = agent.stderr.read().partition(REPORT_MARK)
+    return said, json.loads(report)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1])
+def test_the_users_signal_reaches_a_process_that_is_frozen_or_does_not_listen_yet(
+    number: signal.Signals, tmp_path: Path
+) -> None:
+    """As it was given, so that messages and journals tell the truth; Python's own answer to a SIGINT is a traceback."""
+    said, report = told_while_frozen(f"{STOP} {number:d}\n", sitecustomize(tmp_path / "stop", STOP_ITSELF))
+    assert said == f"tandem: stopped by {number.name}\n"
+    assert report == {"code": stop_code(number), "killed": None}
+
+
+def test_a_frozen_process_is_named_when_the_launcher_lets_go_because_another_host_has_given_it_up(
+    tmp_path: Path,
+) -> None:
+    said, report = told_while_frozen(None, sitecustomize(tmp_path / "stop", STOP_ITSELF))
+    assert said == "tandem: stopped by SIGTERM\n"
+    assert report == {"code": LOST_PEER_CODE, "killed": "rank 3 was frozen, as by SIGSTOP, and had to be ended"}
+
+
 def test_the_agent_is_small() -> None:
     """It stands beside the training on every host, and starts before it; PyTorch would make it ten times as large."""
     code = "import sys, tandem.cluster.launch.remote_host; sys.exit('torch' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_what_an_earlier_attempt_left_is_ended_before_the_next(tmp_path: Path) -> None:
+@pytest.mark.parametrize("frozen", [False, True])
+def test_what_an_earlier_attempt_left_is_ended_before_the_next(frozen: bool, tmp_path: Path) -> None:
     left = subprocess.Popen(["sleep", "infinity"], env={**os.environ, "TANDEM_LAUNCHED_ON": "abc-vm1"})
+    if frozen:
+        left.send_signal(signal.SIGSTOP)
     other = subprocess.Popen(["sleep", "infinity"], env={**os.environ, "TANDEM_LAUNCHED_ON": "abc-vm2"})
     # A process that has ended is there until its parent has heard of it.
     reaped = threading.Thread(target=left.wait)

@@ -40,8 +40,7 @@ NOTICE = "saved and stopped by SIGUSR1, as when a host is about to be taken away
         (1, HostReport(1), EndingKind.FAILED, "ended with exit code 1"),
         (75, HostReport(75), EndingKind.LOST_PEER, "lost another process"),
         (137, KILLED, EndingKind.KILLED, "rank 1 was ended by SIGKILL"),
-        # A process ended by the signal that asks it to stop, before it could listen to it.
-        (143, HostReport(143, "rank 0 was ended by SIGTERM"), EndingKind.KILLED, "rank 0 was ended by SIGTERM"),
+        (75, HostReport(75, "rank 1 was frozen"), EndingKind.KILLED, "rank 1 was frozen"),
         (255, None, EndingKind.UNREACHABLE, "lost the connection"),
         (
             137,
@@ -120,6 +119,8 @@ def test_failures_in_a_row_are_counted() -> None:
     assert after_failure(words, 255, 20, restarts=20) == End(255, f"{words}; gave up after 21 attempts")
     # Nobody has asked for another attempt.
     assert after_failure(words, 255, 0, restarts=0) == End(255, words)
+    # The processes have named the one that they lost.
+    assert after_attempt(ended(LOST_PEER_CODE, 143), 0, restarts=0) == End(LOST_PEER_CODE)
     assert after_attempt(ended(138), 0, restarts=0) == End(138, f"vm1: {NOTICE}")
 
 

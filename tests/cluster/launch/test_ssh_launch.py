@@ -148,7 +148,9 @@ def test_ctrl_c_saves_and_stops_all_hosts(rig: Rig, ssh: str, tiny_corpus: Prepa
     process.send_signal(signal.SIGINT)
     result = ended(process)
     assert result.returncode == 130
-    assert "stopped on request" in result.stdout
+    assert "[vm1] stopped on request (SIGINT) at step " in result.stdout
+    for rank in (0, 1):
+        assert list(read_journal(tmp_path / f"run/journal/rank-{rank}.jsonl"))[-1]["signal"] == "SIGINT"
     assert len(list((tmp_path / "run" / "checkpoints").glob("step-*"))) == 1
     assert not processes_on(rig.hosts[0])
     assert not processes_on(rig.hosts[1])

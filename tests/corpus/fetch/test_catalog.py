@@ -150,7 +150,7 @@ test: {source: {file: c.gz}}
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ("source: en\n", "source: true\n", "source: should be a valid string, not True"),
+        ("source: en\n", "source: true\n", "source: should be a valid string, not true"),
         ("source: en\n", "", "source: missing; Language to translate from"),
         ("target: de\n", "target: en\n", "source and target are both en; give each language its own name"),
         ("path: texts/a.en", "paths: a", "files.a.en.paths: unknown; did you mean path?"),

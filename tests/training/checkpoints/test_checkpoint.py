@@ -225,7 +225,8 @@ def test_without_a_whole_checkpoint_a_run_does_not_begin_again_by_itself(state: 
     store = store_with_steps(tmp_path, state, 2, keep_last=2)
     for directory in store.last_directory.iterdir():
         flip_a_byte(directory)
-    with pytest.raises(TandemError, match=r"all 2 checkpoints are damaged \(.*\); restore one from a copy, or delete"):
+    remedy = f"restore one from a copy, or delete {store.last_directory} to begin again"
+    with pytest.raises(TandemError, match=rf"all 2 checkpoints are damaged \(.*\); {remedy}"):
         find(store, pytest.fail)
     assert len(list(store.last_directory.glob("step-*"))) == 2
 

@@ -26,7 +26,7 @@ from tandem.training.checkpoints import mirror_place
 from tandem.training.checkpoints.checkpoint import DIVERGED, read
 from tandem.training.checkpoints.checkpoint_store import WritableCheckpointStore
 from tandem.training.checkpoints.exchange_state import ExchangeState
-from tandem.training.checkpoints.mirror import Mirror, check_apart, restore_run
+from tandem.training.checkpoints.mirror import Mirror, check_apart, fetched_run, restore_run
 from tandem.training.checkpoints.mirror_place import MirrorDirectory, MirrorError, MirrorHost, MirrorPlace, open_place
 from tandem.training.train_state import TrainState
 from tests.cluster.ranks import free_port
@@ -84,6 +84,7 @@ def ssh_server(directory: Path) -> Iterator[str]:
         ("vm2:~/runs/a", ("vm2", "runs/a")),
         ("vm2:~", ("vm2", ".")),
         ("~/runs/a", (None, "/home/me/runs/a")),
+        ("~", (None, "/home/me")),
     ],
 )
 def test_a_target_is_a_directory_or_a_host_and_a_path(
@@ -97,6 +98,20 @@ def test_a_target_is_a_directory_or_a_host_and_a_path(
 def test_any_other_target_is_refused_with_the_settings(target: str) -> None:
     with pytest.raises(TandemError, match=r"checkpoint.mirror: .*host:path"):
         Config.load("demo", [f"checkpoint.mirror='{target}'"])
+
+
+@pytest.mark.parametrize(
+    ("target", "forms"),
+    [
+        ("s3://bucket/x", r"a directory \(also one where a bucket is mounted\), host:path or user@host:path"),
+        ("file:///mnt/x", r"a directory \(also one where a bucket is mounted\), host:path or user@host:path"),
+        ("~root/x", "have the full path instead of another user's home"),
+        ("vm2:~root/x", "have the full path instead of another user's home"),
+    ],
+)
+def test_a_target_that_no_program_would_find_is_refused_with_what_is_possible(target: str, forms: str) -> None:
+    with pytest.raises(TandemError, match=rf"checkpoint.mirror: should (be )?{forms}.*, not '{target}'; Second place"):
+        Config.load("demo", [f"checkpoint.mirror={target}"])
 
 
 @pytest.fixture
@@ -330,6 +345,12 @@ def test_a_copy_goes_only_when_the_next_one_has_its_name(
     assert mirrored(place) == contents(run)
 
 
+def restored(place: Path, directory: Path) -> None:
+    directory.mkdir()
+    with fetched_run(str(place)) as fetched:
+        restore_run(str(place), fetched, directory)
+
+
 @pytest.mark.parametrize("damage", [lambda file: file.write_text("x"), Path.unlink])
 def test_damage_of_the_small_files_in_the_mirror_is_noticed(
     damage: Callable[[Path], object], run: Path, tmp_path: Path
@@ -337,13 +358,11 @@ def test_damage_of_the_small_files_in_the_mirror_is_noticed(
     place = tmp_path / "place"
     copied(run, place)
     subprocess.run(["sha256sum", "--check", "--strict", SUMS_FILE], cwd=place, check=True)
-    restore_run(str(place), tmp_path / "again")
+    restored(place, tmp_path / "again")
     assert (tmp_path / "again" / CONFIG_FILE).read_text() == CONFIG_FILE
     damage(place / CONFIG_FILE)
-    with pytest.raises(MirrorError, match=r"config.yaml: damaged or missing there"):
-        restore_run(str(place), tmp_path / "third")
-    # The file that makes it a run comes after all others.
-    assert not (tmp_path / "third" / RUN_FILE).exists()
+    with pytest.raises(MirrorError, match=r"config.yaml: damaged or missing there"), fetched_run(str(place)):
+        pass
 
 
 @pytest.mark.parametrize("renames", range(8))
@@ -365,7 +384,7 @@ def test_a_copy_of_changed_files_that_breaks_off_leaves_a_run_to_restore(
     mirror.copy()
     mirror.finish(300)
     monkeypatch.undo()
-    restore_run(str(place), tmp_path / "again")
+    restored(place, tmp_path / "again")
     assert (tmp_path / "again" / CONFIG_FILE).read_text() in (CONFIG_FILE, "changed")
 
 
@@ -433,6 +452,8 @@ def test_another_host_by_rsync_and_ssh(run: Path, tmp_path: Path, monkeypatch: p
         assert all(mirror.fetch(run / f"checkpoints/step-0000000{step}") for step in (1, 2))
         open_place(target).get(RUN_FILE, run / RUN_FILE)
         assert contents(run) == whole
+        with fetched_run(target) as fetched:
+            assert contents(fetched) == {name: whole[name] for name in (RUN_FILE, CONFIG_FILE)}
         assert not list(Path.cwd().glob("broken"))
         assert open_place(f"127.0.0.1:{tmp_path}/nothing").names() == set()
     with pytest.raises(MirrorError, match=r"checkpoint.mirror: 127.0.0.1:.*refused"):
@@ -467,6 +488,36 @@ def test_a_run_whose_machine_is_lost_goes_on_from_the_mirror_with_the_same_bits(
     assert_same_end(tmp_path / "undisturbed", run)
     assert contents(place / "checkpoints/step-00000012") == contents(run / "checkpoints/step-00000012")
     assert contents(place / "best") == contents(run / "best")
+    # Settings that the run there cannot go on with: nothing of it comes here, and it is said which place is meant.
+    for setting, refusal in (
+        ("optimizer.clip_norm=0.5", r"other settings \(optimizer.clip_norm was 1.0, now 0.5\); give the same ones .*"),
+        ("model.d_ff=128", r"another model \(model.d_ff was 64, now 128\); "),
+    ):
+        another = tiny_config(*settings, f"checkpoint.mirror={place}", setting)
+        told = rf"^checkpoint.mirror: {place}: the run there was started with {refusal}name an empty place to begin a"
+        with pytest.raises(TandemError, match=told):
+            train(another, tiny_corpus, tmp_path / "new")
+        assert not (tmp_path / "new").exists()
     # A mirror belongs to one run.
     with pytest.raises(TandemError, match=r"holds another run than .*undisturbed; name an empty place"):
         train(mirrored, tiny_corpus, tmp_path / "undisturbed")
+
+
+@pytest.mark.parametrize(
+    ("damaged", "why"),
+    [
+        (CONFIG_FILE, "config.yaml: damaged or missing there"),
+        # Of a mirror without digests, as older versions have written it.
+        (SUMS_FILE, "the run there cannot be read; name an empty place to begin a new run: .*place/run.json: damaged"),
+    ],
+)
+def test_a_run_that_cannot_be_restored_leaves_nothing_here(
+    damaged: str, why: str, run: Path, tiny_corpus: PreparedCorpus, tiny_config: Callable[..., Config], tmp_path: Path
+) -> None:
+    place = tmp_path / "place"
+    copied(run, place)
+    (place / damaged).unlink()
+    (tmp_path / "new").mkdir()
+    with pytest.raises(TandemError, match=f"^checkpoint.mirror: {place}: {why}"):
+        train(tiny_config(f"checkpoint.mirror={place}"), tiny_corpus, tmp_path / "new")
+    assert not list((tmp_path / "new").iterdir())
