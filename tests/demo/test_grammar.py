@@ -10,6 +10,8 @@ from tandem.demo import DemoCorpus
 from tandem.demo.grammar import Clause, Phrase, Position, noun_phrase, place_phrase, pronoun_phrase
 from tandem.demo.lexicon import LEXICON, Case, Determiner, Tense, Verb
 
+pytestmark = pytest.mark.slow
+
 THE, A, TWO, NO, NOT_ANY, MY = (Determiner[name] for name in ("THE", "A", "TWO", "NO", "NOT_ANY", "MY"))
 
 NOUNS = {noun.lemma: noun for noun in LEXICON.nouns}

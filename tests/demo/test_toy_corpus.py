@@ -20,6 +20,8 @@ from tandem.demo.sentences import CONSTRUCTION_WEIGHTS
 from tandem.demo.toy_corpus import reserved_for, split_of
 from tandem.errors import TandemError
 
+pytestmark = pytest.mark.slow
+
 ADJECTIVES = [adjective.en for adjective in (*LEXICON.adjectives, *LEXICON.states)]
 NOUNS = {form: noun.lemma for noun in LEXICON.nouns for form in noun.en.split()}
 # Auxiliaries are left out, since in `has the dog slept` no dog is owned.

@@ -12,6 +12,8 @@ from libretranslatepy import LibreTranslateAPI
 
 from tests.serving.servers import RunningServer
 
+pytestmark = pytest.mark.slow
+
 SENTENCE = "The old man reads a book."
 LANGUAGES = {"source": "en", "target": "de"}
 

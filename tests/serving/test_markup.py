@@ -22,6 +22,8 @@ from tandem.serving.word_alignment import Alignment, piece_spans
 from tests.serving.running_loop import run_async
 from tests.serving.servers import RunningServer
 
+pytestmark = pytest.mark.slow
+
 MARKUP = [
     "plain text",
     "<p>A <b>red</b> dog.</p>",

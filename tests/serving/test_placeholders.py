@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 from tandem.serving.placeholders import find_placeholders, is_kept, locate, stretches
 from tests.serving.servers import RunningServer
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize(
     ("text", "expected"),

@@ -16,6 +16,8 @@ from tandem.cluster.join.roll_call import Member, call_roll
 from tandem.cluster.join.store_owner import OwnedStore
 from tandem.errors import SaidElsewhereError, TandemError
 
+pytestmark = pytest.mark.slow
+
 SECRET, OTHER = b"correct horse", b"battery staple"
 REMEDY = "set the same TANDEM_TOKEN for all"
 

@@ -21,6 +21,8 @@ from tandem.corpus.prepare.alignment import (
 from tandem.corpus.text_files import RawLine
 from tests.places import CORPORA
 
+pytestmark = pytest.mark.slow
+
 CHUNK_LINES = 65_536
 # The corpus is looked at in places a thousand lines apart, and a single place is not always clear.
 NEAR = 4000

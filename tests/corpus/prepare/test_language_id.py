@@ -11,6 +11,8 @@ from tandem.corpus.prepare.language_id import ExpectedLanguages, language_of_sen
 from tandem.errors import TandemError
 from tests.places import CORPORA
 
+pytestmark = pytest.mark.slow
+
 MISSING = """
 import sys
 sys.modules["py3langid"] = sys.modules["py3langid.langid"] = None

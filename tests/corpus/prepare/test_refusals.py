@@ -24,6 +24,8 @@ from tandem.corpus.text_files import CorpusTexts
 from tandem.demo import generate
 from tandem.errors import TandemError
 
+pytestmark = pytest.mark.slow
+
 Files = tuple[Path, Path]
 Pairs = list[tuple[str, str]]
 Refused = Callable[..., str]

@@ -13,6 +13,8 @@ import pytest
 from tests.extending_examples import write_examples
 from tests.places import REPOSITORY
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def site(tmp_path: Path) -> Path:

@@ -6,11 +6,15 @@ import json
 import re
 import tomllib
 
+import pytest
+
 from tandem.serving.http.page_files import PAGE
 from tandem.training.checkpoints.restore import choose_checkpoint
 from tandem.training.run_directory import Run
 from tests.places import REPOSITORY
 from tests.serving.servers import RunningServer
+
+pytestmark = pytest.mark.slow
 
 
 def test_the_page_and_all_that_it_names(server: RunningServer) -> None:

@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 
 from tandem.serving.http.page_files import PAGE
 
+pytestmark = pytest.mark.slow
+
 if TYPE_CHECKING:
     from playwright import sync_api as playwright
 
