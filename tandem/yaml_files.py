@@ -68,7 +68,10 @@ _Loader.add_implicit_resolver(
 
 def parse_yaml(text: str) -> Any:
     """The value that a text stands for; a YAMLError or ValueError if it is none."""
-    return yaml.load(text, Loader=_Loader)
+    try:
+        return yaml.load(text, Loader=_Loader)
+    except IndexError as error:  # of a number without digits, such as !!int
+        raise ValueError("a number without digits") from error
 
 
 def read_yaml(path: Path) -> Tree:

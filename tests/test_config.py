@@ -165,6 +165,8 @@ def test_a_missing_preset_names_the_others(write: Any) -> None:
         ("train: {}\nmodel: heads: 3\n", "line 2: not YAML (mapping values are not allowed here)"),
         ("model:\n\theads: 3\n", "line 2: not YAML (found character '\\t' that cannot start any token)"),
         ("train:\n  seed: 2001-13-01\n", "not YAML (month must be in 1..12)"),
+        ("train:\n  seed: !!int\n", "not YAML (a number without digits)"),
+        ("train:\n  seed: !!float ''\n", "not YAML (a number without digits)"),
         ("model:\n  heads: 4\ntrain: {}\nmodel:\n  d_ff: 8\n", "line 4: not YAML (model is there twice)"),
         ("model:\n  heads: 4\n  d_ff: 8\n  heads: 4\n", "line 4: not YAML (heads is there twice)"),
         ("- model\n- train\n", "holds list, not settings; write `section:` and `  key: value`"),

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.long
 
 IMAGE, BASE = "localhost/tandem-test", "localhost/tandem-test-base"
 # Packages come from wherever pip gets them here.
-PIP_FILES = ("/etc/pip.conf", "/etc/ssl/certs/ca-certificates.crt")
+PIP_SETTINGS, CERTIFICATES = Path("/etc/pip.conf"), Path("/etc/ssl/certs/ca-certificates.crt")
 
 
 def call(*command: str | Path) -> str:
@@ -36,6 +36,7 @@ def podman(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
     place = tmp_path_factory.mktemp("container")
     store = ["--root", str(place / "store"), "--runroot", str(place / "state")]
     call("debootstrap", "--variant=minbase", "bookworm", place / "base")
+    take_pip_settings(place / "base")
     call("tar", "-C", place / "base", "-cf", place / "base.tar", ".")
     call("podman", *store, "import", place / "base.tar", BASE)
     call("buildah", *store, "bud", "--isolation", "chroot", "--network", "host", *build_options(), str(REPOSITORY))
@@ -43,13 +44,19 @@ def podman(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
     call("podman", *store, "system", "reset", "--force")
 
 
+def take_pip_settings(base: Path) -> None:
+    """Let pip in the image work as it does here; the certificates under another name, because the image has its own."""
+    if PIP_SETTINGS.is_file() and CERTIFICATES.is_file():
+        shutil.copy(CERTIFICATES, base / "etc/certificates-of-the-host.crt")
+        settings = PIP_SETTINGS.read_text().replace(str(CERTIFICATES), "/etc/certificates-of-the-host.crt")
+        (base / "etc/pip.conf").write_text(settings)
+
+
 def build_options() -> Sequence[str]:
     options = ["--build-arg", f"BASE={BASE}", "--file", str(REPOSITORY / "deploy" / "Containerfile"), "--tag", IMAGE]
-    mounted = [path for path in PIP_FILES if Path(path).is_file()]
     if wheels := os.environ.get("PIP_FIND_LINKS"):
-        mounted.append(wheels)
-        options += ["--build-arg", f"TORCH=--no-index --find-links {wheels}"]
-    return [*options, *(part for path in mounted for part in ("--volume", f"{path}:{path}:ro"))]
+        options += ["--build-arg", f"TORCH=--no-index --find-links {wheels}", "--volume", f"{wheels}:{wheels}:ro"]
+    return options
 
 
 def test_a_container_trains_where_its_volume_keeps_the_run(podman: list[str], tmp_path: Path) -> None:
