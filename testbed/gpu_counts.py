@@ -23,8 +23,9 @@ from tandem.model import loss
 from tandem.model.batch import Batch
 from tandem.model.loss import LossSums
 from tandem.model.search import beam_search
+from tandem.model.translation_model import TranslationModel
 from tandem.monitor.step_clock import StepClock
-from tandem.training.data_loader import LoadedMicroBatch, make_loader
+from tandem.training.data_loader import make_loader
 from tandem.training.step import Stepper
 from tandem.training.train_state import TrainState
 
@@ -57,9 +58,9 @@ def step_counts(rehearsal: Rehearsal, precision: str) -> dict[str, int]:
     config = Config.load("transformer-base", [*settings, "model.compile=off"])
     passes: list[int] = []
 
-    def counted(self: Stepper, loaded: LoadedMicroBatch, inputs: Batch, factor: float) -> LossSums:
+    def counted(self: Stepper, model: TranslationModel, inputs: Batch, factor: float) -> LossSums:
         before = rehearsal.counts.launches.total()
-        sums = real_pass(self, loaded, inputs, factor)
+        sums = real_pass(self, model, inputs, factor)
         passes.append(rehearsal.counts.launches.total() - before)
         return sums
 

@@ -13,6 +13,7 @@ Shapes: B batch, T target positions, S source positions, D model width, H heads,
 from __future__ import annotations
 
 import math
+import threading
 from typing import Any
 
 import torch
@@ -22,16 +23,42 @@ from torch import Tensor, nn
 BYTE_VALUES = 256
 
 
+class RandomNumbers(threading.local):
+    """Where a thread's dropout draws its masks from: PyTorch's own generator is one for all threads."""
+
+    generator: torch.Generator | None = None
+
+
+RANDOM_NUMBERS = RandomNumbers()
+
+
+def _scaled_mask(x: Tensor, dropped_bytes: int) -> Tensor:
+    """Zeros where elements are dropped, and elsewhere the scale that keeps the expectation.
+
+    It costs one random byte an element; the rate is rounded to 1/256.
+    """
+    # One 64-bit draw serves eight elements; the full range keeps the top byte uniform.
+    draws = torch.empty((x.numel() + 7) // 8, dtype=torch.int64)
+    draws.random_(-(2**63), None, generator=RANDOM_NUMBERS.generator)
+    keep = draws.view(torch.uint8)[: x.numel()].view(x.shape) >= dropped_bytes
+    return keep.to(x.dtype).mul_(_scale(dropped_bytes))
+
+
+def _scale(dropped_bytes: int) -> float:
+    return BYTE_VALUES / (BYTE_VALUES - dropped_bytes)
+
+
+def _dropped_bytes(rate: float) -> int:
+    # Whatever the rate, one value in 256 is kept: without any the scale would be infinite.
+    return min(round(rate * BYTE_VALUES), BYTE_VALUES - 1)
+
+
 class ByteDropout(torch.autograd.Function):
-    """Dropout whose mask costs one random byte an element; the rate is rounded to 1/256."""
+    """Dropout: one product, forward and backward."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, dropped_bytes: int) -> Tensor:
-        # One 64-bit draw serves eight elements; the full range keeps the top byte uniform.
-        draws = torch.empty((x.numel() + 7) // 8, dtype=torch.int64).random_(-(2**63), None)
-        keep = draws.view(torch.uint8)[: x.numel()].view(x.shape) >= dropped_bytes
-        # The scale that keeps the expectation is folded into the mask: one product, forward and backward.
-        mask = keep.to(x.dtype).mul_(BYTE_VALUES / (BYTE_VALUES - dropped_bytes))
+        mask = _scaled_mask(x, dropped_bytes)
         ctx.save_for_backward(mask)
         return x * mask
 
@@ -41,16 +68,61 @@ class ByteDropout(torch.autograd.Function):
         return grads[0] * mask, None
 
 
+class AddByteDropout(torch.autograd.Function):
+    """A sum whose second part is dropped out, in one kernel."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, change: Tensor, dropped_bytes: int) -> Tensor:
+        mask = _scaled_mask(change, dropped_bytes)
+        ctx.save_for_backward(mask)
+        return torch.addcmul(x, change, mask)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None]:
+        (mask,) = ctx.saved_tensors
+        return grads[0], grads[0] * mask, None
+
+
+class ReluByteDropout(torch.autograd.Function):
+    """ReLU and dropout: what is above zero afterwards was above zero before and kept, so no mask is remembered."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, dropped_bytes: int) -> Tensor:
+        kept = x.relu().mul_(_scaled_mask(x, dropped_bytes))
+        ctx.save_for_backward(kept)
+        ctx.scale = _scale(dropped_bytes)
+        return kept
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        (kept,) = ctx.saved_tensors
+        return torch.ops.aten.threshold_backward(grads[0], kept, 0.0).mul_(ctx.scale), None
+
+
 def dropout(x: Tensor, rate: float, training: bool) -> Tensor:
     """Zero elements with probability `rate` while training, and scale up the rest."""
     if not training or rate == 0.0:
         return x
     if x.is_cuda:
         return F.dropout(x, rate)
-    # Whatever the rate, one value in 256 is kept: without any the scale would be infinite.
-    dropped_bytes = min(round(rate * BYTE_VALUES), BYTE_VALUES - 1)
-    dropped: Tensor = ByteDropout.apply(x, dropped_bytes)  # type: ignore[no-untyped-call]
+    dropped: Tensor = ByteDropout.apply(x, _dropped_bytes(rate))  # type: ignore[no-untyped-call]
     return dropped
+
+
+def add_dropout(x: Tensor, change: Tensor, rate: float, training: bool) -> Tensor:
+    """Add to `x` a change that is dropped out."""
+    if not training or rate == 0.0 or x.is_cuda:
+        return x + dropout(change, rate, training)
+    added: Tensor = AddByteDropout.apply(x, change, _dropped_bytes(rate))  # type: ignore[no-untyped-call]
+    return added
+
+
+def relu_dropout(x: Tensor, rate: float, training: bool) -> Tensor:
+    """Set what is below zero to zero, then drop out."""
+    if not training or rate == 0.0 or x.is_cuda:
+        return dropout(F.relu(x), rate, training)
+    kept: Tensor = ReluByteDropout.apply(x, _dropped_bytes(rate))  # type: ignore[no-untyped-call]
+    return kept
 
 
 def attend(
@@ -157,5 +229,5 @@ class FeedForward(nn.Module):
         self.output = nn.Linear(inner_width, width)
 
     def forward(self, x_BTD: Tensor) -> Tensor:
-        mixed: Tensor = self.output(dropout(F.relu(self.inner(x_BTD)), self.rate, self.training))
+        mixed: Tensor = self.output(relu_dropout(self.inner(x_BTD), self.rate, self.training))
         return mixed

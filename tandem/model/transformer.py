@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from tandem.config import ModelConfig
-from tandem.model.layers import CrossAttention, FeedForward, KeyValues, SelfAttention, dropout, split_heads
+from tandem.model.layers import CrossAttention, FeedForward, KeyValues, SelfAttention, add_dropout, dropout, split_heads
 from tandem.model.memory_estimate import largest_search_batch, padded_vocabulary
 from tandem.model.translation_model import DecoderState, TranslationModel
 from tandem.vocabulary import PAD
@@ -52,8 +52,11 @@ class EncoderLayer(nn.Module):
         self.feed_forward = FeedForward(config.d_model, config.d_ff, config.activation_dropout)
 
     def forward(self, x_BSD: Tensor, mask: Tensor | None) -> Tensor:
-        x_BSD = x_BSD + dropout(self.attention(self.attention_norm(x_BSD), mask=mask), self.rate, self.training)
-        return x_BSD + dropout(self.feed_forward(self.feed_forward_norm(x_BSD)), self.rate, self.training)
+        x_BSD = self.add(x_BSD, self.attention(self.attention_norm(x_BSD), mask=mask))
+        return self.add(x_BSD, self.feed_forward(self.feed_forward_norm(x_BSD)))
+
+    def add(self, x_BSD: Tensor, change_BSD: Tensor) -> Tensor:
+        return add_dropout(x_BSD, change_BSD, self.rate, self.training)
 
 
 class DecoderLayer(nn.Module):
@@ -73,9 +76,9 @@ class DecoderLayer(nn.Module):
         keys_values: tuple[Tensor, Tensor],
         source_mask: Tensor | None,
     ) -> Tensor:
-        x_BTD = x_BTD + self.drop(self.attention(self.attention_norm(x_BTD), causal=True))
-        x_BTD = x_BTD + self.drop(self.cross_attention(self.cross_attention_norm(x_BTD), keys_values, source_mask))
-        return x_BTD + self.drop(self.feed_forward(self.feed_forward_norm(x_BTD)))
+        x_BTD = self.add(x_BTD, self.attention(self.attention_norm(x_BTD), causal=True))
+        x_BTD = self.add(x_BTD, self.cross_attention(self.cross_attention_norm(x_BTD), keys_values, source_mask))
+        return self.add(x_BTD, self.feed_forward(self.feed_forward_norm(x_BTD)))
 
     def step(
         self, x_BRD: Tensor, past: KeyValues, keys_values: tuple[Tensor, Tensor], source_mask: Tensor | None
@@ -92,8 +95,8 @@ class DecoderLayer(nn.Module):
         x_BRD = x_BRD + self.feed_forward(self.feed_forward_norm(x_BRD))
         return x_BRD
 
-    def drop(self, x: Tensor) -> Tensor:
-        return dropout(x, self.rate, self.training)
+    def add(self, x_BTD: Tensor, change_BTD: Tensor) -> Tensor:
+        return add_dropout(x_BTD, change_BTD, self.rate, self.training)
 
 
 def sinusoids(positions: int, width: int) -> Tensor:
@@ -105,6 +108,8 @@ def sinusoids(positions: int, width: int) -> Tensor:
 
 class Transformer(TranslationModel):
     """The encoder-decoder Transformer with pre-norm layers and sinusoidal positions."""
+
+    draws_by_thread = True
 
     def __init__(self, config: ModelConfig, vocab_size: int) -> None:
         super().__init__(config, vocab_size)
@@ -208,7 +213,7 @@ class Transformer(TranslationModel):
         joint.weight = nn.Parameter(_side_by_side(weights, SOURCE_WEIGHTS).view(joint.weight.shape))
         joint.bias = nn.Parameter(_side_by_side(weights, SOURCE_BIASES))
         working.joint_key_value = joint
-        working.embedding.weight = self.embedding.weight
+        working.embedding.weight = nn.Parameter(self.embedding.weight.detach())
         working.positions = self.positions
         working.cast_projection = weights["embedding.weight"]
         return working

@@ -7,8 +7,10 @@ all after it leave the weights alone, and the host reads a step's loss and norm 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import islice
 from typing import NoReturn
 
 import torch
@@ -20,6 +22,7 @@ from tandem.cluster.world import World
 from tandem.config import Config
 from tandem.model.batch import Batch
 from tandem.model.loss import LossSums, translation_loss
+from tandem.model.translation_model import TranslationModel
 from tandem.monitor.activity import ACTIVITY, EXCHANGE
 from tandem.monitor.device_clock import Instant, now, wait_for
 from tandem.monitor.records import NOT_FINITE, WORKED_IN_PARTS
@@ -28,6 +31,7 @@ from tandem.schedules.schedule import learning_rate
 from tandem.training.batches import GlobalBatch, random_seed
 from tandem.training.data_loader import LoadedMicroBatch, MicroBatchLoader
 from tandem.training.faults.divergence import NonFiniteGradientError
+from tandem.training.lanes import Lanes
 from tandem.training.step_result import StepResult
 from tandem.training.train_state import TrainingProgress, TrainState
 
@@ -71,6 +75,7 @@ class Stepper:
         self.stop_asked = 0.0
         """Sum of all processes' wishes to stop when they last voted."""
         self._wish_to_stop, self._notice = wish_to_stop, notice
+        self._lanes = Lanes(len(state.working.models))
         self._guard = torch.zeros((), device=world.device)
         """One as soon as a gradient was not finite: from then on no update is applied."""
         self._pending: deque[_Pending] = deque()
@@ -151,11 +156,11 @@ class Stepper:
         try:
             while not last:
                 with self.clock.measure("data"):
-                    loaded = next(micro_batches)
-                    inputs = loaded.packed.to(self.world.device)
-                last = loaded.last
+                    loaded = list(islice(micro_batches, len(self.state.working.models)))
+                    inputs = [each.packed.to(self.world.device) for each in loaded]
+                last = loaded[-1].last
                 with self.clock.measure("compute"):
-                    sums.append(self._pass(loaded, inputs, 1 / tokens))
+                    sums += self._passes(loaded, inputs, 1 / tokens)
         except RuntimeError as error:
             if not is_out_of_memory(error):
                 raise
@@ -168,13 +173,21 @@ class Stepper:
                 self.exchange.before_backward(batch.step, first=True, last=True)
         return None if full else torch.stack([total for each in sums for total in each[1:]]).view(-1, 2).sum(0)
 
-    def _pass(self, loaded: LoadedMicroBatch, inputs: Batch, factor: float) -> LossSums:
+    def _passes(self, loaded: Sequence[LoadedMicroBatch], inputs: Sequence[Batch], factor: float) -> Sequence[LossSums]:
+        """Forward and backward passes side by side."""
+        step, first, last = loaded[0].batch.step, loaded[0].first, loaded[-1].last
+        self.exchange.before_backward(step, first=first, last=last, lanes=len(loaded))
+        parts = [each.micro_batch for each in loaded]
+        seeds = [random_seed(self.config.train.seed, step, part.number, part.part) for part in parts]
+        models = self.state.working.models[: len(loaded)]
+        passes = [partial(self._pass, model, each, factor) for model, each in zip(models, inputs, strict=True)]
+        return self._lanes.run(passes, seeds)
+
+    def _pass(self, model: TranslationModel, inputs: Batch, factor: float) -> LossSums:
         """One forward and backward pass."""
-        step, loss_scale = loaded.batch.step, self.state.loss_scale
-        self.exchange.before_backward(step, first=loaded.first, last=loaded.last)
-        torch.manual_seed(random_seed(self.config.train.seed, step, loaded.micro_batch.number, loaded.micro_batch.part))
+        loss_scale = self.state.loss_scale
         smoothing, scale = self.config.optimizer.label_smoothing, None if loss_scale is None else loss_scale.value
-        sums = translation_loss(self.state.working.model, inputs, smoothing, factor, scale)
+        sums = translation_loss(model, inputs, smoothing, factor, scale)
         sums.scaled.backward()  # type: ignore[no-untyped-call]
         return sums
 

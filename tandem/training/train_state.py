@@ -19,6 +19,7 @@ from tandem.layout import MODEL_FILE, OPTIMIZER_FILE
 from tandem.model.flat_weights import FlatWeights, WorkingCopy
 from tandem.model.translation_model import TranslationModel, build_model
 from tandem.training.faults.divergence import LossHistory
+from tandem.training.lanes import lanes_for
 from tandem.training.loss_scale import LossScale
 
 PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -106,9 +107,9 @@ class TrainState:
             weight_decay=settings.weight_decay,
             fused=True,
         )
-        working = WorkingCopy(model, flat, precision)
+        working = WorkingCopy(model, flat, precision, lanes_for(model, config))
         if config.model.compile == "on":
-            working.model.compile_layers()
+            working.models[0].compile_layers()
         return cls(model, flat, working, optimizer, LossScale(device) if precision == torch.float16 else None)
 
     def flat_vectors(self) -> FlatVectors:

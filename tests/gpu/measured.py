@@ -22,7 +22,7 @@ from tandem.model import loss
 from tandem.model.batch import Batch
 from tandem.model.loss import LossSums
 from tandem.model.memory_estimate import estimate_memory
-from tandem.training.data_loader import LoadedMicroBatch
+from tandem.model.translation_model import TranslationModel
 from tandem.training.startup.auto_settings import trial_step_seconds
 from tandem.training.step import Stepper
 from testbed.gpu_counts import (
@@ -62,9 +62,9 @@ def narrow_launches(rehearsal: Rehearsal, encoder: int, decoder: int, chunk_rows
     passes = []
     real = Stepper._pass
 
-    def counted(self: Stepper, loaded: LoadedMicroBatch, inputs: Batch, factor: float) -> LossSums:
+    def counted(self: Stepper, model: TranslationModel, inputs: Batch, factor: float) -> LossSums:
         before = rehearsal.counts.launches.total()
-        sums = real(self, loaded, inputs, factor)
+        sums = real(self, model, inputs, factor)
         passes.append(rehearsal.counts.launches.total() - before)
         return sums
 

@@ -14,9 +14,11 @@ from tandem.model.layers import (
     FeedForward,
     KeyValues,
     SelfAttention,
+    add_dropout,
     attend,
     dropout,
     merge_heads,
+    relu_dropout,
     split_heads,
 )
 
@@ -96,6 +98,26 @@ def test_no_dropout_draws_nothing(rate: float, training: bool) -> None:
     before = torch.get_rng_state()
     assert dropout(x, rate, training) is x
     assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.3])
+def test_fused_dropouts_are_what_they_are_made_of(rate: float) -> None:
+    """Values and gradients of the same draws; what is just zero has no gradient, as ReLU has it."""
+    results = []
+    for fused in (True, False):
+        x, change = normal(5, 64).requires_grad_(), normal(5, 64, seed=1).requires_grad_()
+        with torch.no_grad():
+            x[0, :8] = 0
+        torch.manual_seed(3)
+        if fused:
+            y = relu_dropout(add_dropout(x, change, rate, True), rate, True)
+        else:
+            y = dropout(F.relu(x + dropout(change, rate, True)), rate, True)
+        y.backward(normal(5, 64, seed=2))
+        assert x.grad is not None
+        assert change.grad is not None
+        results.append((y.detach(), x.grad, change.grad))
+    torch.testing.assert_close(*results)
 
 
 @pytest.mark.parametrize("rate", [0.001, 0.998, 0.9999])

@@ -213,7 +213,7 @@ def test_exact_likelihood_is_in_full_precision_even_if_the_model_is_not() -> Non
     for dtype in (torch.float32, torch.bfloat16):
         working = WorkingCopy(model, flat, dtype)
         working.refresh()
-        values[dtype] = float(exact_nll(working.model.eval(), batch))
+        values[dtype] = float(exact_nll(working.models[0].eval(), batch))
     assert values[torch.bfloat16] == pytest.approx(values[torch.float32], rel=5e-3)
     assert values[torch.bfloat16] != values[torch.float32]
 

@@ -225,7 +225,7 @@ def test_half_precision_is_close_and_the_weights_stay_whole() -> None:
     exact = model(source_BS, target_BT)
     working = WorkingCopy(model, FlatWeights(model), torch.bfloat16)
     working.refresh()
-    half = working.model.eval()(source_BS, target_BT)
+    half = working.models[0].eval()(source_BS, target_BT)
     assert (exact.dtype, half.dtype) == (torch.float32, torch.bfloat16)
     assert all(parameter.dtype == torch.float32 for parameter in model.parameters())
     assert 0 < float((half.float() - exact).abs().max()) < 0.15

@@ -54,16 +54,16 @@ def test_the_default_working_copy_follows_the_weights_and_has_its_leaves_in_thei
     with torch.no_grad():
         flat.vector.mul_(0.5)
     working.refresh()
-    assert [leaf.shape for leaf in working.leaves] == list(flat.shapes.values())
-    for leaf, weights in zip(working.leaves, flat.named(flat.vector.detach()).values(), strict=True):
+    assert [leaf.shape for leaf in working.leaves[0]] == list(flat.shapes.values())
+    for leaf, weights in zip(working.leaves[0], flat.named(flat.vector.detach()).values(), strict=True):
         assert leaf.dtype == dtype
         torch.testing.assert_close(leaf.float(), weights, rtol=1e-2, atol=1e-4)
-    assert working.model.training
+    assert working.models[0].training
     assert not model.training
-    sums = translation_loss(working.model, batch_of(random_ids(2, 5), random_ids(2, 6, seed=1)), 0.1)
+    sums = translation_loss(working.models[0], batch_of(random_ids(2, 5), random_ids(2, 6, seed=1)), 0.1)
     sums.scaled.backward()
     assert sums.nll.dtype == torch.float32
-    assert all(leaf.grad is not None and leaf.grad.isfinite().all() for leaf in working.leaves)
+    assert all(leaf.grad is not None and leaf.grad.isfinite().all() for leaf in working.leaves[0])
 
 
 class EncodesOnly(nn.Module):

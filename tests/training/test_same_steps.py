@@ -18,6 +18,7 @@ from tandem.config import Config
 from tandem.corpus.prepared import PreparedCorpus
 from tandem.layout import MODEL_FILE
 from tandem.monitor.step_clock import StepClock
+from tandem.training import train_state
 from tandem.training.batches import Batches, GlobalBatch, MicroBatch
 from tandem.training.data_loader import MicroBatchLoader
 from tandem.training.step import Stepper
@@ -66,6 +67,24 @@ def test_accumulation_takes_the_steps_of_one_large_batch(
         assert accumulated.nll == pytest.approx(single.nll, rel=1e-5)
         assert accumulated.gradient_norm == pytest.approx(single.gradient_norm, rel=1e-4)
     assert_equal_to_rounding(accumulating.state.model.named_weights(), at_once.state.model.named_weights())
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_lanes_change_no_bit(
+    precision: str,
+    tiny_corpus: PreparedCorpus,
+    tiny_config: Callable[..., Config],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With dropout, and with a last round of a step, of four micro-batches, that does not fill all lanes."""
+    config, ends = tiny_config(f"train.precision={precision}"), []
+    for lanes in (1, 2, 3):
+        monkeypatch.setattr(train_state, "lanes_for", lambda model, config, lanes=lanes: lanes)
+        stepper = stepper_of(config, tiny_corpus)
+        results = [stepper.step(stepper.loader.fetch(step)) for step in range(1, 5)]
+        ends.append((results, stepper.state.flat.vector.tolist()))
+    assert ends[0] == ends[1] == ends[2]
+    assert torch.get_num_threads() == 1
 
 
 @pytest.fixture(scope="module")

@@ -27,12 +27,13 @@ class FlatVectors:
 
     weights: Tensor
     gradient: Tensor
-    leaves: Sequence[nn.Parameter]
-    """The parameters at which backward leaves gradients, in the order of the vector."""
+    leaves: Sequence[Sequence[nn.Parameter]]
+    """The parameters at which backward leaves gradients, in the order of the vector: of each model that passes run
+    through side by side."""
 
     @property
     def shapes(self) -> list[torch.Size]:
-        return [leaf.shape for leaf in self.leaves]
+        return [leaf.shape for leaf in self.leaves[0]]
 
 
 class Votes(NamedTuple):
@@ -57,8 +58,8 @@ class Exchange(ABC):
     """What a training step does with the other processes."""
 
     @abstractmethod
-    def before_backward(self, step: int, *, first: bool, last: bool) -> None:
-        """Get ready for a backward pass, the first or last of the step on this process or one between."""
+    def before_backward(self, step: int, *, first: bool, last: bool, lanes: int = 1) -> None:
+        """Get ready for backward passes in so many lanes, the first or last of the step on this process or between."""
 
     @abstractmethod
     def after_backward(self, step: int, mine: Votes) -> Exchanged:
@@ -110,8 +111,8 @@ class NoExchange(Exchange):
     def __init__(self, vectors: FlatVectors, device: torch.device) -> None:
         self._reducer = GradientReducer(vectors.leaves, vectors.gradient, None, device)
 
-    def before_backward(self, step: int, *, first: bool, last: bool) -> None:
-        self._reducer.expect(first=first, exchanges=False)
+    def before_backward(self, step: int, *, first: bool, last: bool, lanes: int = 1) -> None:
+        self._reducer.expect(first=first, exchanges=False, lanes=lanes)
 
     def after_backward(self, step: int, mine: Votes) -> Exchanged:
         self._reducer.finish()
@@ -134,8 +135,8 @@ class SumBetweenHosts(Exchange):
         self._newest_sum = 0
         """The newest step whose sum between hosts has begun, which changes its state from its first moment on."""
 
-    def before_backward(self, step: int, *, first: bool, last: bool) -> None:
-        self._reducer.expect(first=first, exchanges=last)
+    def before_backward(self, step: int, *, first: bool, last: bool, lanes: int = 1) -> None:
+        self._reducer.expect(first=first, exchanges=last, lanes=lanes)
 
     def after_backward(self, step: int, mine: Votes) -> Exchanged:
         inside = self.sum_inside()

@@ -9,6 +9,7 @@ the order in which processes add: a resumed run rounds like one left alone.
 from __future__ import annotations
 
 import math
+import threading
 import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -51,35 +52,41 @@ def bucket_shares(shapes: Sequence[Sequence[int]]) -> tuple[float, ...]:
 class Bucket:
     """Neighbouring parameters whose gradients are added and exchanged together."""
 
-    parameters: list[nn.Parameter]
+    lanes: list[list[nn.Parameter]]
+    """The same parameters of each model that passes run through side by side."""
     part: Tensor
     """Their stretch of the flat gradient."""
     missing: int = 0
-    """Parameters that backward has not come to yet in this pass."""
+    """Parameters that backward has not come to yet in these passes."""
 
-    def collect(self, first: bool) -> None:
-        """Move the parameters' gradients into the vector: over what is there, or added to it."""
-        gradients = [parameter.grad for parameter in self.parameters if parameter.grad is not None]
-        for parameter in self.parameters:
-            parameter.grad = None
-        if len(gradients) < len(self.parameters):
-            # Backward did not get here: what this process contributes is going to be thrown away by all.
-            self.part.zero_()
-            return
-        flat = [gradient.flatten() for gradient in gradients]
-        together = torch.cat(flat) if len(flat) > 1 else flat[0]
-        if first:
-            self.part.copy_(together)
-        else:
-            self.part.add_(together)
+    def collect(self, first: bool, lanes: int) -> None:
+        """Move the parameters' gradients into the vector, over what is there or added to it: lane after lane.
+
+        So the sum is rounded as if the passes had come one after the other, whichever was done first.
+        """
+        for lane, parameters in enumerate(self.lanes[:lanes]):
+            gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+            for parameter in parameters:
+                parameter.grad = None
+            if len(gradients) < len(parameters):
+                # Backward did not get here: what this process contributes is going to be thrown away by all.
+                self.part.zero_()
+                return
+            flat = [gradient.flatten() for gradient in gradients]
+            together = torch.cat(flat) if len(flat) > 1 else flat[0]
+            if first and not lane:
+                self.part.copy_(together)
+            else:
+                self.part.add_(together)
 
 
 @dataclass
 class Pass:
-    """What one backward pass has to do with the gradients it finds."""
+    """What backward passes, one or several side by side, have to do with the gradients they find."""
 
     first: bool
     exchanges: bool
+    lanes: int
     closed: int = 0
     """Buckets that are in the vector already."""
     works: list[dist.Work] = field(default_factory=list)
@@ -91,21 +98,28 @@ class GradientReducer:
     """Adds gradients into a flat vector, and sums it over a process group in the passes that ask for it."""
 
     def __init__(
-        self, leaves: Sequence[nn.Parameter], gradient: Tensor, group: dist.ProcessGroup | None, device: torch.device
+        self,
+        leaves: Sequence[Sequence[nn.Parameter]],
+        gradient: Tensor,
+        group: dist.ProcessGroup | None,
+        device: torch.device,
     ) -> None:
         self._group, self._device = group, device
+        self._arriving = threading.Lock()
+        """Passes that run side by side come to a bucket in threads of their own."""
         self.gradient = gradient
         self.bytes = 0
         """Sent by this process, by calculation."""
         self._buckets: list[Bucket] = []
-        remaining, end = list(leaves), len(gradient)
-        for count in bucket_lengths([leaf.numel() for leaf in leaves]):
-            parameters = remaining[-count:]
-            del remaining[-count:]
-            start = end - sum(parameter.numel() for parameter in parameters)
-            self._add_bucket(Bucket(parameters, gradient[start:end]))
+        lengths, end = [leaf.numel() for leaf in leaves[0]], len(gradient)
+        for count in bucket_lengths(lengths):
+            first = len(lengths) - count
+            start = end - sum(lengths[first:])
+            lanes = [list(lane[first : len(lengths)]) for lane in leaves]
+            self._add_bucket(Bucket(lanes, gradient[start:end]))
+            del lengths[first:]
             end = start
-        self._pass = Pass(first=True, exchanges=False)
+        self._pass = Pass(first=True, exchanges=False, lanes=1)
 
     def _add_bucket(self, bucket: Bucket) -> None:
         number = len(self._buckets)
@@ -118,16 +132,18 @@ class GradientReducer:
             if (alive := reducer()) is not None:
                 alive._arrived(alive._buckets[number])
 
-        for parameter in bucket.parameters:
-            parameter.register_post_accumulate_grad_hook(arrived)  # type: ignore[no-untyped-call]
+        for parameters in bucket.lanes:
+            for parameter in parameters:
+                parameter.register_post_accumulate_grad_hook(arrived)  # type: ignore[no-untyped-call]
 
-    def expect(self, *, first: bool, exchanges: bool) -> None:
-        """Get ready for a backward pass: the step's first overwrites the vector, later ones add to it."""
-        self._pass = Pass(first, exchanges and self._group is not None)
+    def expect(self, *, first: bool, exchanges: bool, lanes: int) -> None:
+        """Get ready for backward passes in so many lanes: the step's first overwrite the vector, later ones add."""
+        self._pass = Pass(first, exchanges and self._group is not None, lanes)
         for bucket in self._buckets:
-            bucket.missing = len(bucket.parameters)
-            for parameter in bucket.parameters:
-                parameter.grad = None
+            bucket.missing = sum(len(parameters) for parameters in bucket.lanes[:lanes])
+            for parameters in bucket.lanes:
+                for parameter in parameters:
+                    parameter.grad = None
 
     def finish(self) -> Instant | None:
         """Wait until the vector holds what it should; when the last bucket began to travel, if any did.
@@ -145,14 +161,15 @@ class GradientReducer:
         self._start_sum(self.gradient).wait()
 
     def _arrived(self, bucket: Bucket) -> None:
-        bucket.missing -= 1
-        # In order, whatever order gradients come in: every process must start the same sums one after the other.
-        while self._pass.closed < len(self._buckets) and not self._buckets[self._pass.closed].missing:
-            self._close(self._buckets[self._pass.closed])
+        with self._arriving:
+            bucket.missing -= 1
+            # In order, whatever order gradients come in: every process must start the same sums one after the other.
+            while self._pass.closed < len(self._buckets) and not self._buckets[self._pass.closed].missing:
+                self._close(self._buckets[self._pass.closed])
 
     def _close(self, bucket: Bucket) -> None:
         # Memory may run out here; then the bucket is still to be closed, with nothing in it, when the pass is finished.
-        bucket.collect(self._pass.first)
+        bucket.collect(self._pass.first, self._pass.lanes)
         if self._pass.exchanges:
             self._pass.last_launch = now(self._device)
             self._pass.works.append(self._start_sum(bucket.part))

@@ -92,7 +92,7 @@ def _objective_gradient(packed: PackedBatch, precision: str, device: torch.devic
     exchange, batch = NoExchange(state.flat_vectors(), device), packed.to(device)
     exchange.before_backward(1, first=True, last=True)
     tokens, scale = len(batch.labels_N), None if state.loss_scale is None else state.loss_scale.value
-    sums = translation_loss(state.working.model, batch, config.optimizer.label_smoothing, 1 / tokens, scale)
+    sums = translation_loss(state.working.models[0], batch, config.optimizer.label_smoothing, 1 / tokens, scale)
     sums.scaled.backward()  # type: ignore[no-untyped-call]
     exchange.after_backward(1, Votes(full=0, stop=0))
     gradient = state.flat.gradient if scale is None else state.flat.gradient / scale

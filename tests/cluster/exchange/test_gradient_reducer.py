@@ -21,7 +21,7 @@ def test_a_training_that_is_over_leaves_nothing_in_memory(tiny_config: Callable[
     device = torch.device("cpu")
     state = TrainState.fresh(tiny_config("train.precision=bfloat16"), 100, device)
     exchange = NoExchange(state.flat_vectors(), device)
-    left: list[weakref.ref[torch.Tensor]] = [weakref.ref(state.flat.gradient), weakref.ref(state.working.leaves[0])]
+    left: list[weakref.ref[torch.Tensor]] = [weakref.ref(state.flat.gradient), weakref.ref(state.working.leaves[0][0])]
     del state, exchange
     gc.collect()
     assert [tensor() for tensor in left] == [None, None]
@@ -34,20 +34,20 @@ def test_a_bucket_for_which_there_was_no_memory_is_closed_empty(monkeypatch: pyt
     gradient = torch.full((12,), 9.0)
     monkeypatch.setattr(reducer, "FIRST_BUCKET_BYTES", 1)
     monkeypatch.setattr(reducer, "BUCKET_BYTES", 1)
-    adder = reducer.GradientReducer(leaves, gradient, None, device)
+    adder = reducer.GradientReducer([leaves], gradient, None, device)
     collect = reducer.Bucket.collect
     refused: list[reducer.Bucket] = []
 
-    def full_once(bucket: reducer.Bucket, first: bool) -> None:
+    def full_once(bucket: reducer.Bucket, first: bool, lanes: int) -> None:
         if not refused:
             refused.append(bucket)
-            for parameter in bucket.parameters:
+            for parameter in bucket.lanes[0]:
                 parameter.grad = None
             raise torch.OutOfMemoryError("CUDA out of memory.")
-        collect(bucket, first)
+        collect(bucket, first, lanes)
 
     monkeypatch.setattr(reducer.Bucket, "collect", full_once)
-    adder.expect(first=True, exchanges=False)
+    adder.expect(first=True, exchanges=False, lanes=1)
     with pytest.raises(torch.OutOfMemoryError):
         sum(leaf.sum() for leaf in leaves).backward()  # type: ignore[union-attr]
     closed = adder._pass.closed
