@@ -13,13 +13,17 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from typing import TypeVar
 
+import psutil
 import torch
 
 from tandem.config import Config
 from tandem.model.layers import RANDOM_NUMBERS
+from tandem.model.memory_estimate import estimate_memory, is_estimated
 from tandem.model.translation_model import TranslationModel
 
 T = TypeVar("T")
+# Of a host's memory, for what lanes hold: there may be other programs, and other processes of the run.
+MEMORY_SHARE = 0.5
 
 
 def lanes_for(model: TranslationModel, config: Config) -> int:
@@ -27,7 +31,15 @@ def lanes_for(model: TranslationModel, config: Config) -> int:
     # Compiled layers draw from PyTorch's own generator, which all threads share.
     if model.device.type != "cpu" or not model.draws_by_thread or config.model.compile == "on":
         return 1
-    return min(torch.get_num_threads(), config.batch.micro_batches)
+    tokens = config.batch.tokens
+    assert tokens != "auto", "resolved at the start"
+    lanes = range(1, min(torch.get_num_threads(), config.batch.micro_batches) + 1)
+    if not is_estimated(config.model):
+        return lanes[-1]
+    # By all the memory that there is, not by what is free: a run that goes on must round as it did before.
+    room = MEMORY_SHARE * psutil.virtual_memory().total
+    needed = [estimate_memory(config.model, model.vocab_size, n * tokens, config.train.precision).total for n in lanes]
+    return max(1, sum(each <= room for each in needed))
 
 
 class Lanes:
