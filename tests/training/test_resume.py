@@ -55,6 +55,19 @@ def test_killed_again_and_again_a_run_ends_with_the_same_bits(
 
 
 @pytest.mark.slow
+def test_killed_or_not_lanes_end_with_the_same_bits(
+    tiny_corpus: PreparedCorpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two threads a process: two micro-batches side by side, which never come to an end in the same order."""
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    assert run_training(tiny_corpus, whole).returncode == 0
+    signal_training_when("step 6: dev BLEU", signal.SIGKILL, tiny_corpus, killed)
+    assert run_training(tiny_corpus, killed).returncode == 0
+    assert_same_end(whole, killed)
+
+
+@pytest.mark.slow
 def test_a_request_to_stop_is_agreed_and_saved(
     processes: int, undisturbed: Path, tiny_corpus: PreparedCorpus, tmp_path: Path
 ) -> None:
