@@ -12,8 +12,9 @@ TANDEM_ITSELF := $(BIN)/pip install --quiet --no-build-isolation --editable
 TOOLS := build/lock-tools
 LOCK := $(TOOLS)/bin/uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes --quiet \
 	--no-annotate --no-emit-package torch --custom-compile-command "make lock"
-# Most tests wait for processes that they have started; those of a file stay together, because they share trainings.
-TWO_AT_A_TIME := --numprocesses 2 --dist loadscope
+# Most tests wait for processes that they have started; those of a file stay together, because they share trainings, and
+# files come in the order of tests/conftest.py: the longest first.
+TWO_AT_A_TIME := --numprocesses 2 --dist loadscope --no-loadscope-reorder
 
 .PHONY: help setup demo serve test test-long peers quick lint docs lock audit gpu-check clean
 
