@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Sequence
+from contextlib import suppress
+from itertools import count
 
 
 def rank_environments(hosts: Sequence[str]) -> list[dict[str, str]]:
@@ -24,7 +26,14 @@ def rank_environments(hosts: Sequence[str]) -> list[dict[str, str]]:
     ]
 
 
+# Below those that the system gives to outgoing connections, of which one might come before a slow process has begun to
+# listen. Test processes begin at different places.
+PORTS = count(20_000 + 97 * (os.getpid() % 100))
+
+
 def free_port() -> int:
-    """A port that nobody uses."""
-    with socket.create_server(("", 0)) as server:
-        return int(server.getsockname()[1])
+    """A port that nobody uses, and that no other call in this process has given."""
+    for port in PORTS:
+        with suppress(OSError), socket.create_server(("", port)):
+            return port
+    raise AssertionError("ports have no end")

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
@@ -152,6 +153,8 @@ def test_autograd_keeps_as_much_or_a_little_less(preset: str, monkeypatch: pytes
     monkeypatch.setattr(layers, "attend", lambda q, k, v, **_: FlashAttention.apply(q, k, v))
     for module in (layers, transformer):
         monkeypatch.setattr(module, "dropout", _dropout)
+    monkeypatch.setattr(transformer, "add_dropout", lambda x, change, *rate: x + _dropout(change, *rate))
+    monkeypatch.setattr(layers, "relu_dropout", lambda x, *rate: _dropout(F.relu(x), *rate))
     config, kept = Config.load(preset).model, {}
     with torch.device("meta"):
         model = Transformer(config, 8_000).to(torch.bfloat16)

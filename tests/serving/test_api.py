@@ -56,15 +56,16 @@ def test_alternatives_are_others_of_the_whole_text(server: RunningServer, transl
     assert one["translatedText"] == translation
     assert 1 <= len(one["alternatives"]) <= 3
     assert len({translation, *one["alternatives"]}) == 1 + len(one["alternatives"])
-    text = f"{SENTENCE} I see a dog."
-    best = server.translate(text)["translatedText"]
-    two = server.translate([text, SENTENCE], alternatives=2)
-    assert two["translatedText"] == [best, translation]
+    two = server.translate([f"{SENTENCE} I see a dog.", SENTENCE], alternatives=2)
+    best, same = two["translatedText"]
+    assert same == translation
+    assert best.startswith(f"{translation} ")
     assert all(1 <= len(others) <= 2 for others in two["alternatives"])
-    second = server.translate("I see a dog.")["translatedText"]
+    # Of this answer: so hesitant a model may translate the second sentence otherwise in another batch.
+    second = best.removeprefix(translation)
     for other in two["alternatives"][0]:
         assert other != best
-        assert other.startswith(f"{translation} ") or other.endswith(f" {second}")
+        assert other.startswith(f"{translation} ") or other.endswith(second)
 
 
 def test_auto_names_the_language_it_took(server: RunningServer, translation: str) -> None:
