@@ -67,9 +67,7 @@ ENVIRONMENTS = {
     for environment in (
         PeerEnvironment("transformers-4", ("transformers==4.57.6", TORCH, "ctranslate2==4.8.4")),
         # accelerate is what its trainer runs on, for bench/peers.py.
-        PeerEnvironment(
-            "transformers-5", ("transformers==5.23.0", TORCH, "ctranslate2==4.8.4", "accelerate==1.15.0")
-        ),
+        PeerEnvironment("transformers-5", ("transformers==5.23.0", TORCH, "ctranslate2==4.8.4", "accelerate==1.15.0")),
         PeerEnvironment(
             "argos",
             (
