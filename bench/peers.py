@@ -8,7 +8,7 @@ Adam, on all cores, in steps of about 4,096 target tokens. Tandem runs as a user
 micro-batches; the peers take a step both in one batch and in four (`-4-batches`), through their own trainers. All are
 alive at once and one runs at a time (see testbed/taking_turns.py), and so does a process that multiplies matrices in
 the same precision: its speed is what the machine can do. For each precision all start anew: `transformer-base` takes
-about 17 GB. The peers get tcmalloc where it is found, which spares them much time for large temporaries; Tandem does
+up to 20 GB. The peers get tcmalloc where it is found, which spares them much time for large temporaries; Tandem does
 without.
 
 Tokens are target tokens without padding, with EOS. The share of the matrix-multiply speed is the arithmetic of the
@@ -180,7 +180,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         corpus = prepared(options.text, Path(name))
         text = CorpusAsText.write(corpus, Path(name))
-        print(f"{options.shape}, vocabulary {len(text.pieces):,}, {torch.get_num_threads()} threads, ", end="")
+        print(f"{options.shape}, vocabulary {len(text.pieces):,}, threads: {torch.get_num_threads()}, ", end="")
         print(f"{options.turns} turns of {seconds:g} s each", flush=True)
         for precision in options.precision:
             directory = Path(name) / precision
