@@ -17,6 +17,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from tandem.config import CorpusConfig
@@ -39,13 +40,16 @@ def target_tokens(line: bytes) -> int:
     return int(json.loads(line)["target_tokens"]) if b'"progressed"' in line else 0
 
 
-def started(name: str, tree: Path, preset: str, precision: str, corpus: Path, directory: Path) -> Contender:
+def started(
+    name: str, tree: Path, preset: str, precision: str, corpus: Path, directory: Path, settings: Sequence[str] = ()
+) -> Contender:
     """Start a training."""
     command = [
         "train",
         preset,
         *SETTINGS,
         f"train.precision={precision}",
+        *settings,
         "--corpus",
         str(corpus),
         "--run",

@@ -25,6 +25,7 @@ from tandem.config import Config
 from tandem.corpus.prepare.pipeline import prepare
 from tandem.corpus.prepared import PreparedCorpus
 from tandem.corpus.text_files import CorpusTexts
+from tandem.model.translation_model import TranslationModel
 from tandem.monitor.step_clock import StepClock
 from tandem.training.batches import Batches
 from tandem.training.data_loader import make_loader
@@ -63,13 +64,12 @@ def measured(config: Config, corpus: PreparedCorpus, steps: int) -> Measured:
     return Measured(Stepper(config, world, state, make_loader(batches, world), StepClock(device), exchange), steps)
 
 
-def flops_per_target_token(stepper: Stepper) -> float:
+def flops_per_target_token(model: TranslationModel) -> float:
     """Multiplications and additions of the matrix products, forward and backward, for one target token.
 
     Every weight of a linear map takes part in one product forward and two backward, for each token of its side;
     source and target are about equally long here. The small products inside attention are left out.
     """
-    model = stepper.state.model
     linear = sum(module.weight.numel() for module in model.modules() if isinstance(module, torch.nn.Linear))
     return 6.0 * (linear + model.output_weight().numel())
 
@@ -108,7 +108,7 @@ def main() -> None:
     print(f"matrix multiply {shape}, {torch.get_num_threads()} threads: ", end="")
     print(f"{median['bfloat16']:.0f} GFLOP/s bfloat16, {median['float32']:.0f} GFLOP/s float32")
     for name, model in models.items():
-        share = median[name] * flops_per_target_token(model.stepper) / (median["bfloat16"] * 1e9)
+        share = median[name] * flops_per_target_token(model.stepper.state.model) / (median["bfloat16"] * 1e9)
         low, high = min(speeds[name]), max(speeds[name])
         print(f"{name:16} {median[name]:,.0f} target tokens/s ({low:,.0f} to {high:,.0f}), {share:.0%} of that peak")
 

@@ -7,12 +7,13 @@ position signal, from position 0 on (`SinusoidalConcat`). A source must be given
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from tandem.config import ModelConfig
 from tandem.corpus.tokenizer import Tokenizer
 from tandem.model.layers import CrossAttention, SelfAttention
 from tandem.model.transformer import DecoderLayer, EncoderLayer, Transformer
@@ -23,23 +24,31 @@ from tandem.vocabulary import BOS, EOS, PAD, UNK
 def write_eole(model: Transformer, tokenizer: Tokenizer, folder: Path) -> None:
     """Write weights, vocabulary and settings into an existing folder, in float32."""
     pieces = tokenizer.pieces()
-    specials = {"pad_token": pieces[PAD], "unk_token": pieces[UNK], "bos_token": pieces[BOS], "eos_token": pieces[EOS]}
-    vocabulary = {"src": pieces, "tgt": pieces, "specials": specials, "decoder_start_token": pieces[BOS]}
+    vocabulary = {
+        "src": pieces,
+        "tgt": pieces,
+        "specials": special_pieces(pieces),
+        "decoder_start_token": pieces[BOS],
+    }
     (folder / "vocab.json").write_text(json.dumps(vocabulary), encoding="utf-8")
     (folder / "config.json").write_text(json.dumps(_settings(model)), encoding="utf-8")
     weights = {name: values.detach().float().contiguous() for name, values in _weights(model, len(pieces))}
     save_file(weights, folder / "model.00.safetensors")
 
 
-def _settings(model: Transformer) -> dict[str, object]:
-    config = model.config
-    shape = {
+def special_pieces(pieces: Sequence[str]) -> dict[str, str]:
+    """Pieces with a meaning of their own, by eole's names for them."""
+    return {"pad_token": pieces[PAD], "unk_token": pieces[UNK], "bos_token": pieces[BOS], "eos_token": pieces[EOS]}
+
+
+def eole_shape(config: ModelConfig) -> dict[str, object]:
+    """The part `model` of eole's settings."""
+    return {
         "architecture": "transformer",
         "hidden_size": config.d_model,
         "heads": config.heads,
         "transformer_ff": config.d_ff,
         "mlp_activation_fn": "relu",
-        "norm_eps": model.decoder_norm.eps,
         "add_qkvbias": True,
         "add_final_linear_bias": True,
         "add_ffnbias": True,
@@ -50,8 +59,11 @@ def _settings(model: Transformer) -> dict[str, object]:
         "encoder": {"encoder_type": "transformer", "layers": config.encoder_layers},
         "decoder": {"decoder_type": "transformer", "layers": config.decoder_layers},
     }
+
+
+def _settings(model: Transformer) -> dict[str, object]:
     return {
-        "model": shape,
+        "model": {**eole_shape(model.config), "norm_eps": model.decoder_norm.eps},
         "training": {"compute_dtype": "fp32"},
         "share_vocab": True,
         "src_vocab": "vocab.json",

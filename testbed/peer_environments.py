@@ -66,7 +66,8 @@ ENVIRONMENTS = {
     environment.name: environment
     for environment in (
         PeerEnvironment("transformers-4", ("transformers==4.57.6", TORCH, "ctranslate2==4.8.4"), for_tests=False),
-        PeerEnvironment("transformers-5", ("transformers==5.23.0", TORCH, "ctranslate2==4.8.4")),
+        # accelerate is what its trainer runs on, for bench/peers.py.
+        PeerEnvironment("transformers-5", ("transformers==5.23.0", TORCH, "ctranslate2==4.8.4", "accelerate==1.15.0")),
         PeerEnvironment(
             "argos",
             (
@@ -76,12 +77,12 @@ ENVIRONMENTS = {
             ("argostranslate==1.11.0", "stanza==1.10.1"),
         ),
         PeerEnvironment("libretranslate", ("libretranslate==1.9.6",), for_tests=False),
-        # eole asks for much more, for training, audio and serving; its decoder needs this.
+        # eole asks for much more, for audio, scoring and serving; its decoder and its trainer need this.
         PeerEnvironment(
             "eole",
             (
                 *(TORCH, "huggingface_hub==2.4.0", "numpy==2.4.6", "pydantic==2.14.3", "pyonmttok==1.38.1"),
-                *("PyYAML==6.0.3", "regex", "safetensors==0.8.0", "tqdm"),
+                *("PyYAML==6.0.3", "regex", "sacrebleu==2.6.0", "safetensors==0.8.0", "tokenizers==0.23.3", "tqdm"),
             ),
             ("eole==0.6.4",),
             for_tests=False,

@@ -6,6 +6,8 @@ A process appends a line to a file for each piece of work it has done.
 
 from __future__ import annotations
 
+import os
+import re
 import signal
 import subprocess
 import sys
@@ -15,7 +17,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import psutil
+
 LOOK_SECONDS = 0.2
+PEAK_MEMORY = re.compile(r"VmHWM:\s+(\d+) kB")
 
 
 @dataclass
@@ -29,6 +34,8 @@ class Contender:
     """The work that a line of the file stands for; 0 if the line tells of something else."""
     speeds: list[float] = field(default_factory=list)
     """Work a second, of each turn."""
+    pieces: list[int] = field(default_factory=list)
+    """Every piece of work that was seen so far, those of the warm-up among them."""
     _read: int = 0
 
     @property
@@ -41,17 +48,24 @@ class Contender:
         lines = self.log.read_bytes()[self._read :] if self.log.exists() else b""
         whole = lines[: lines.rfind(b"\n") + 1]
         self._read += len(whole)
-        return [work for work in map(self.work, whole.splitlines()) if work]
+        found = [work for work in map(self.work, whole.splitlines()) if work]
+        self.pieces += found
+        return found
+
+    def peak_memory(self) -> int:
+        """The most bytes of memory that the process and its children have held, each counted by itself."""
+        process = psutil.Process(self.process.pid)
+        family = (process.pid, *(child.pid for child in process.children(recursive=True)))
+        peaks = (PEAK_MEMORY.search(Path(f"/proc/{number}/status").read_text(encoding="utf-8")) for number in family)
+        return sum(int(peak[1]) * 1024 for peak in peaks if peak)
 
     def warm_up(self, pieces: int) -> None:
         """Let it run until it has done some work, then stop it."""
-        ready = 0
-        while ready < pieces:
-            if self.process.poll() is not None:
-                sys.exit(f"{self.name} ended by itself; see above")
+        while len(self.pieces) < pieces:
+            self._check_alive()
             time.sleep(LOOK_SECONDS)
-            ready += len(self.done())
-        self.process.send_signal(signal.SIGSTOP)
+            self.done()
+        self._stop()
 
     def run(self, seconds: float) -> None:
         """One turn; the piece of work that it ends in counts with the next turn, as it does for the others."""
@@ -59,8 +73,19 @@ class Contender:
         start = time.perf_counter()
         self.process.send_signal(signal.SIGCONT)
         time.sleep(seconds)
-        self.process.send_signal(signal.SIGSTOP)
+        self._stop()
         self.speeds.append(sum(self.done()) / (time.perf_counter() - start))
+        self._check_alive()
+
+    def _stop(self) -> None:
+        """Stop it; on a busy machine it takes a while until all of its threads have."""
+        self.process.send_signal(signal.SIGSTOP)
+        if self.process.returncode is None:
+            os.waitid(os.P_PID, self.process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+
+    def _check_alive(self) -> None:
+        if self.process.poll() is not None:
+            sys.exit(f"{self.name} ended by itself; see above")
 
 
 @contextmanager
@@ -68,13 +93,14 @@ def contest() -> Iterator[list[Contender]]:
     """A list to put contenders into; whatever happens, they are ended with it."""
     contenders: list[Contender] = []
     # A process that is ended must not leave stopped ones behind.
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit("ended by SIGTERM"))
+    before = signal.signal(signal.SIGTERM, lambda number, frame: sys.exit("ended by SIGTERM"))
     try:
         yield contenders
     finally:
         for contender in contenders:
             contender.process.kill()
             contender.process.wait()
+        signal.signal(signal.SIGTERM, before)
 
 
 def take_turns(contenders: Sequence[Contender], turns: int, seconds: float) -> None:

@@ -71,7 +71,8 @@ class HuggingFaceFolder:
         weights = pegasus_weights(trained, DTYPES[quantization])
         save_file(weights, folder / MODEL_FILE, metadata={"format": "pt"})
         (folder / MODEL_FILE).chmod(0o644)  # safetensors writes for the owner alone
-        write_json(folder / "config.json", {**pegasus_config(trained, quantization), MARK: tandem.__version__})
+        settings = pegasus_config(trained.config.model, trained.tokenizer.vocab_size, quantization)
+        write_json(folder / "config.json", {**settings, MARK: tandem.__version__})
         write_json(folder / "generation_config.json", generation_config(trained))
         write_tokenizer(trained.tokenizer.pieces(), trained.max_length, folder)
         write_whole(folder / TOKENIZER_FILE, trained.tokenizer_bytes)

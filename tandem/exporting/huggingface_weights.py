@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tandem.config import ModelConfig
 from tandem.exporting.export_format import TrainedModel
 from tandem.model.transformer import sinusoids
 from tandem.translation.ctranslate2_weights import POSITIONS, forbidden_bias
@@ -68,13 +69,12 @@ def read_back(weights: Mapping[str, Tensor], trained: TrainedModel) -> dict[str,
     return ours
 
 
-def pegasus_config(trained: TrainedModel, dtype: str) -> dict[str, Any]:
+def pegasus_config(shape: ModelConfig, vocab_size: int, dtype: str) -> dict[str, Any]:
     """The settings that transformers builds the model by."""
-    shape = trained.config.model
     return {
         "architectures": [ARCHITECTURE],
         "model_type": "pegasus",
-        "vocab_size": trained.tokenizer.vocab_size,
+        "vocab_size": vocab_size,
         "d_model": shape.d_model,
         "encoder_layers": shape.encoder_layers,
         "decoder_layers": shape.decoder_layers,
