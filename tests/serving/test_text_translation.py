@@ -16,6 +16,8 @@ from tandem.serving.translation_service import all_or_none
 from tandem.translation.segments import Segment
 from tests.serving.running_loop import run_async
 
+pytestmark = pytest.mark.slow
+
 
 def test_a_long_text_is_prepared_by_another_thread(model: ServedModel, monkeypatch: pytest.MonkeyPatch) -> None:
     split, encode = model.split, model.encode

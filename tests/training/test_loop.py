@@ -24,6 +24,8 @@ from tandem.training.run_directory import locked
 from testbed.journals import read_journal
 from tests.training import processes
 
+pytestmark = pytest.mark.slow
+
 Make = Callable[..., Config]
 
 

@@ -26,6 +26,8 @@ from tandem.training.train_state import TrainState
 from testbed.journals import read_journal
 from tests.training.processes import run_training
 
+pytestmark = pytest.mark.slow
+
 ALONE = World(0, 1, torch.device("cpu"))
 # Sums of float32 in another order; the weights are of size 0.1 to 1. Processors differ in their order: up to 2e-6 was
 # seen. A mean of the micro-batches' means, which would be wrong, moves weights by more than 1e-4.

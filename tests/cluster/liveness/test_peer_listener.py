@@ -17,6 +17,8 @@ from tandem.cluster.liveness.silence import Silence
 from tandem.process_exit import within
 from tests.pipes import unread_pipe
 
+pytestmark = pytest.mark.slow
+
 SILENCE = Silence((1,), "b", "stopped", 11.0, "compute", 7)
 
 

@@ -23,6 +23,8 @@ from tandem.training.loop import train
 from tests.conftest import TINY
 from tests.reporting.journal import START, ended, session, settings, started, use, write_journal
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def real(tiny_corpus: PreparedCorpus, tmp_path_factory: pytest.TempPathFactory) -> Path:

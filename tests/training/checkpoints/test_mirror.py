@@ -40,6 +40,8 @@ from tests.training.checkpoints.test_exchange_state import Remembering
 from tests.training.test_loop import Collector, train
 from tests.training.test_resume import assert_same_end
 
+pytestmark = pytest.mark.slow
+
 ALONE = World(0, 1, torch.device("cpu"), host_names=("vm1",))
 
 
