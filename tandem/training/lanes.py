@@ -3,7 +3,8 @@
 Threads that share the work on one micro-batch meet after every operation, hundreds of times a second: small ones do not
 scale, and whenever another program takes a core away for a moment, all wait for the one that was moved aside. Lanes
 meet once, when their gradients are added up. Each has a model of its own, on shared weights, and its own random
-numbers; the gradients are added in the order of the micro-batches: the number of lanes changes nothing but the speed.
+numbers; the gradients are added in the order of the micro-batches, so the sum is rounded as without lanes. (Only
+products may round otherwise in another number of threads, which a lane has fewer of.)
 """
 
 from __future__ import annotations

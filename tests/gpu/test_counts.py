@@ -67,7 +67,9 @@ def test_the_doctor_counts_the_launches_that_there_are(figures: dict[str, Any]) 
     assert LAUNCHES.loss_chunk == narrow["2 chunks"] - narrow["one of each"]
 
 
-@pytest.mark.parametrize(("ranks", "precision"), [(1, "bfloat16"), (2, "float16")])
+@pytest.mark.parametrize(
+    ("ranks", "precision"), [(1, "bfloat16"), (2, "float16"), pytest.param(2, "bfloat16", marks=pytest.mark.long)]
+)
 def test_every_step_of_a_real_training(ranks: int, precision: str, tiny_corpus: PreparedCorpus, tmp_path: Path) -> None:
     """From one log line to the next, with one process and with two."""
     settings = (*WITH_DROPOUT, f"train.precision={precision}", "train.log_every=10", "train.max_steps=10")

@@ -21,7 +21,6 @@ from tandem.corpus.prepared import PreparedCorpus
 from tandem.errors import TandemError
 from tandem.layout import CONFIG_FILE, EXCHANGE_FILE, RUN_FILE, SUMS_FILE, RunPaths, checkpoint_directories
 from tandem.monitor.records import Noticed
-from tandem.storage import split_remote
 from tandem.training.checkpoints import mirror_place
 from tandem.training.checkpoints.checkpoint import DIVERGED, read
 from tandem.training.checkpoints.checkpoint_store import WritableCheckpointStore
@@ -74,46 +73,6 @@ def ssh_server(directory: Path) -> Iterator[str]:
             yield f"ssh -F /dev/null -p {port} -i {keys[0]} {known}"
         finally:
             process.kill()
-
-
-@pytest.mark.parametrize(
-    ("target", "parts"),
-    [
-        ("/mnt/disk", (None, "/mnt/disk")),
-        ("./odd:name", (None, "./odd:name")),
-        ("vm2:/runs/a", ("vm2", "/runs/a")),
-        ("me@vm2.lan:runs", ("me@vm2.lan", "runs")),
-        ("vm2:~/runs/a", ("vm2", "runs/a")),
-        ("vm2:~", ("vm2", ".")),
-        ("~/runs/a", (None, "/home/me/runs/a")),
-        ("~", (None, "/home/me")),
-    ],
-)
-def test_a_target_is_a_directory_or_a_host_and_a_path(
-    target: str, parts: tuple[str | None, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("HOME", "/home/me")
-    assert split_remote(target) == parts
-
-
-@pytest.mark.parametrize("target", ["", "-x", "-oProxyCommand=touch:x", "a b:x", "vm2:", "$(reboot):x", "me@-x:y"])
-def test_any_other_target_is_refused_with_the_settings(target: str) -> None:
-    with pytest.raises(TandemError, match=r"checkpoint.mirror: .*host:path"):
-        Config.load("demo", [f"checkpoint.mirror='{target}'"])
-
-
-@pytest.mark.parametrize(
-    ("target", "forms"),
-    [
-        ("s3://bucket/x", r"a directory \(also one where a bucket is mounted\), host:path or user@host:path"),
-        ("file:///mnt/x", r"a directory \(also one where a bucket is mounted\), host:path or user@host:path"),
-        ("~root/x", "have the full path instead of another user's home"),
-        ("vm2:~root/x", "have the full path instead of another user's home"),
-    ],
-)
-def test_a_target_that_no_program_would_find_is_refused_with_what_is_possible(target: str, forms: str) -> None:
-    with pytest.raises(TandemError, match=rf"checkpoint.mirror: should (be )?{forms}.*, not '{target}'; Second place"):
-        Config.load("demo", [f"checkpoint.mirror={target}"])
 
 
 @pytest.fixture
