@@ -21,7 +21,7 @@ from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import NoReturn, TypeAlias
 
-from tandem.process_exit import STOP_SIGNALS, say, stop_code
+from tandem.process_exit import LOST_PEER_CODE, STOP_SIGNALS, say, stop_code
 
 # A main thread that has not come to the handler by then sits in a call that no signal ends.
 STUCK_SECONDS = 2.0
@@ -59,6 +59,13 @@ class Interrupt(SignalPlan):
         end_by(number, f"stopped by {signal.Signals(number).name}")
 
 
+class EndAtOnce(SignalPlan):
+    """End the process, whatever its main thread is at: nothing of it has to be cleaned up."""
+
+    def answer(self, number: int, wait: Wait) -> None:
+        end_by(number, f"stopped by {signal.Signals(number).name}")
+
+
 class _PlanChangedError(Exception):
     """The main thread has begun or ended a plan while the listener answered by another."""
 
@@ -76,6 +83,8 @@ class SignalListener:
         self._sender.setblocking(False)
         self._before: dict[signal.Signals, object] = {}
         self._wakeup_before = -1
+        self._held_back: set[int] = set()
+        """Signals that were blocked before."""
         self._heard_at = -math.inf
 
     def install(self) -> None:
@@ -85,12 +94,18 @@ class SignalListener:
             if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
                 self._before[number] = signal.signal(number, self._handle)
         self._wakeup_before = signal.set_wakeup_fd(self._sender.fileno(), warn_on_full_buffer=False)
-        threading.Thread(target=self._listen, name="signals", daemon=True).start()
-        # Whoever has started this process may hold them back until now.
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
+        self._held_back = signal.pthread_sigmask(signal.SIG_BLOCK, ()) & set(STOP_SIGNALS)
+        try:
+            # Whoever has started this process may hold them back until now; one that has come interrupts here.
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
+        finally:
+            # Only now: a thread, and what it starts, has the blocked signals of the thread that began it.
+            threading.Thread(target=self._listen, name="signals", daemon=True).start()
 
     def uninstall(self) -> None:
         """Leave signals to whoever had them before."""
+        # First, so that what comes from here on waits for whoever held it back.
+        signal.pthread_sigmask(signal.SIG_BLOCK, self._held_back)
         signal.set_wakeup_fd(self._wakeup_before)
         for number, handler in self._before.items():
             if signal.getsignal(number) == self._handle:
@@ -212,20 +227,36 @@ def answering(plan: SignalPlan) -> Iterator[None]:
     if borrowed and threading.current_thread() is not threading.main_thread():
         yield
         return
-    listener = listen()
     try:
-        with listener.answering(plan):
+        with listen().answering(plan):
             yield
     finally:
-        if borrowed:
-            _listener = None
+        # Also after a signal that was held back has interrupted `listen`.
+        if borrowed and _listener is not None:
+            listener, _listener = _listener, None
             listener.uninstall()
+
+
+@contextmanager
+def not_interrupted() -> Iterator[None]:
+    """End at once by signals while the block lasts, if this process is Tandem's own: its code bears no interrupt."""
+    if _listener is None:
+        yield
+        return
+    with _listener.answering(EndAtOnce()):
+        yield
 
 
 def heard_signal() -> signal.Signals:
     """The signal that interrupted this process; SIGINT, if whoever calls has not let us listen."""
     heard = None if _listener is None else _listener.heard
     return signal.SIGINT if heard is None else signal.Signals(heard)
+
+
+def lost_peer_code() -> int:
+    """The exit code of a process that has lost another: its signal's, if all were asked to stop and one was faster."""
+    asked = _listener is not None and _listener.heard is not None
+    return stop_code(heard_signal()) if asked else LOST_PEER_CODE
 
 
 def say_stopped() -> None:

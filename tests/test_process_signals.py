@@ -145,6 +145,49 @@ def test_a_plan_answers_and_is_over_with_its_block() -> None:
     assert process.returncode == 0
 
 
+HELD_BACK = """
+import os, signal, threading
+from pathlib import Path
+from tandem.process_signals import *
+def blocked():
+    return sorted(signal.pthread_sigmask(signal.SIG_BLOCK, []))
+signal.pthread_sigmask(signal.SIG_SETMASK, [signal.SIGTERM])
+"""
+
+
+def printed(code: str) -> list[str]:
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=REPOSITORY)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    return ended.stdout.splitlines()
+
+
+def test_signals_that_a_program_holds_back_are_heard_only_while_a_plan_lasts() -> None:
+    code = f"{HELD_BACK}with answering(Interrupt()):\n    print(blocked())\nprint(blocked())\n"
+    assert printed(code) == ["[]", f"[{signal.SIGTERM!r}]"]
+
+
+def test_a_signal_that_was_held_back_interrupts_and_leaves_all_as_it_was() -> None:
+    code = f"""{HELD_BACK}
+os.kill(os.getpid(), signal.SIGTERM)
+try:
+    with answering(Interrupt()):
+        print("never reached")
+except KeyboardInterrupt:
+    print(blocked(), signal.getsignal(signal.SIGTERM) is signal.SIG_DFL)
+"""
+    assert printed(code) == [f"[{signal.SIGTERM!r}] True"]
+
+
+def test_the_listener_does_not_keep_signals_from_what_it_starts() -> None:
+    code = f"""{HELD_BACK}
+listen()
+[thread] = [thread for thread in threading.enumerate() if thread.name == "signals"]
+lines = Path(f"/proc/self/task/{{thread.native_id}}/status").read_text().splitlines()
+print(*(int(line.split()[1], 16) for line in lines if line.startswith("SigBlk")))
+"""
+    assert printed(code) == ["0"]
+
+
 def test_a_command_is_stopped_while_it_still_imports(tmp_path: Path) -> None:
     (tmp_path / "typer.py").write_text(f"{STUCK}wait_for_ever()")
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(REPOSITORY)])}
@@ -197,6 +240,33 @@ from tandem.process_exit import LOST_PEER_CODE
 command_line.listen().heard = signal.SIGTERM
 command_line.main = lambda: sys.exit(LOST_PEER_CODE)
 command_line.program()
+"""
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=REPOSITORY)
+    assert ended.returncode == stop_code(signal.SIGTERM)
+
+
+def test_a_signal_while_pytorch_is_imported_ends_the_process_at_once(tmp_path: Path) -> None:
+    """Its C code would swallow an interrupt or die of it: here a module that stands for it swallows it."""
+    (tmp_path / "torch.py").write_text(
+        "import os, signal, time\ntry:\n    os.kill(os.getpid(), signal.SIGTERM)\n    time.sleep(60)\n"
+        "except KeyboardInterrupt:\n    pass\nprint('imported')\n"
+    )
+    code = f"""{LISTEN}{ASKED}
+command_line.listen()
+sys.path.insert(0, {str(tmp_path)!r})
+import tandem.training.loop
+"""
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=REPOSITORY, timeout=50)
+    assert (ended.returncode, ended.stdout) == (stop_code(signal.SIGTERM), "")
+    assert ended.stderr == "tandem: stopped by SIGTERM\n"
+
+
+def test_nor_does_it_matter_who_ends_it() -> None:
+    """The thread of the heartbeats does, where the main thread does not come back."""
+    code = f"""{LISTEN}{ASKED}
+from tandem.cluster.liveness.liveness import PeerListener
+command_line.listen().heard = signal.SIGTERM
+PeerListener().lost("rank 0 on vm has ended", speaks=False)
 """
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=REPOSITORY)
     assert ended.returncode == stop_code(signal.SIGTERM)
