@@ -7,11 +7,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-import torch
-import torch.utils.deterministic
-
+from tandem.allocator import keep_free_memory
 from tandem.cards import native_precision
 from tandem.errors import TandemError
+from tandem.process_signals import not_interrupted
+
+# This module is the first to import it wherever a run is trained or measured: PyTorch's own C code loses an interrupt
+# that comes meanwhile, or dies of it.
+with not_interrupted():
+    import torch
+    import torch.utils.deterministic
 
 
 @dataclass(frozen=True)
@@ -26,8 +31,9 @@ class LocalGpu:
 
 
 def configure_device(device: torch.device, *, tf32: bool, deterministic: bool) -> None:
-    """Set PyTorch's options for speed or exactness on a GPU; a processor has no such choice."""
+    """Set the options for speed or exactness: PyTorch's of a GPU, the allocator's of a processor."""
     if device.type != "cuda":
+        keep_free_memory()
         return
     torch.set_float32_matmul_precision("high" if tf32 else "highest")
     if deterministic:

@@ -21,6 +21,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 BYTE_VALUES = 256
+# Numbers of 32 bits in the widest vector that processors work with, AVX-512's.
+VECTOR_FLOATS = 16
 
 
 class RandomNumbers(threading.local):
@@ -32,19 +34,25 @@ class RandomNumbers(threading.local):
 RANDOM_NUMBERS = RandomNumbers()
 
 
-def _scaled_mask(x: Tensor, dropped_bytes: int) -> Tensor:
-    """Zeros where elements are dropped, and elsewhere the scale that keeps the expectation.
+def _drawn_bytes(x: Tensor) -> Tensor:
+    """A random byte for each element: what is below the number of dropped ones is dropped.
 
-    It costs one random byte an element; the rate is rounded to 1/256.
+    So the rate is rounded to 1/256, and a byte is all that backward has to remember of an element.
     """
     # One 64-bit draw serves eight elements; the full range keeps the top byte uniform.
     draws = torch.empty((x.numel() + 7) // 8, dtype=torch.int64)
     draws.random_(-(2**63), None, generator=RANDOM_NUMBERS.generator)
-    keep = draws.view(torch.uint8)[: x.numel()].view(x.shape) >= dropped_bytes
-    return keep.to(x.dtype).mul_(_scale(dropped_bytes))
+    return draws.view(torch.uint8)[: x.numel()].view(x.shape)
+
+
+def _mask(drawn: Tensor, dropped_bytes: int, dtype: torch.dtype) -> Tensor:
+    """One where an element is kept, zero elsewhere."""
+    # Without `out` the comparison would make booleans, which take five times as long to compare and to convert.
+    return torch.ge(drawn, dropped_bytes, out=torch.empty(drawn.shape, dtype=dtype))
 
 
 def _scale(dropped_bytes: int) -> float:
+    """What is kept is multiplied by this, which keeps the expectation."""
     return BYTE_VALUES / (BYTE_VALUES - dropped_bytes)
 
 
@@ -53,42 +61,49 @@ def _dropped_bytes(rate: float) -> int:
     return min(round(rate * BYTE_VALUES), BYTE_VALUES - 1)
 
 
+def _dropped(x: Tensor, drawn: Tensor, dropped_bytes: int) -> Tensor:
+    """What is left of `x`, and of its gradient."""
+    return _mask(drawn, dropped_bytes, x.dtype).mul_(x).mul_(_scale(dropped_bytes))
+
+
 class ByteDropout(torch.autograd.Function):
-    """Dropout: one product, forward and backward."""
+    """Dropout."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, dropped_bytes: int) -> Tensor:
-        mask = _scaled_mask(x, dropped_bytes)
-        ctx.save_for_backward(mask)
-        return x * mask
+        drawn = _drawn_bytes(x)
+        ctx.save_for_backward(drawn)
+        ctx.dropped_bytes = dropped_bytes
+        return _dropped(x, drawn, dropped_bytes)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
-        (mask,) = ctx.saved_tensors
-        return grads[0] * mask, None
+        (drawn,) = ctx.saved_tensors
+        return _dropped(grads[0], drawn, ctx.dropped_bytes), None
 
 
 class AddByteDropout(torch.autograd.Function):
-    """A sum whose second part is dropped out, in one kernel."""
+    """A sum whose second part is dropped out."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, change: Tensor, dropped_bytes: int) -> Tensor:
-        mask = _scaled_mask(change, dropped_bytes)
-        ctx.save_for_backward(mask)
-        return torch.addcmul(x, change, mask)
+        drawn = _drawn_bytes(change)
+        ctx.save_for_backward(drawn)
+        ctx.dropped_bytes = dropped_bytes
+        return torch.addcmul(x, change, _mask(drawn, dropped_bytes, x.dtype), value=_scale(dropped_bytes))
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None]:
-        (mask,) = ctx.saved_tensors
-        return grads[0], grads[0] * mask, None
+        (drawn,) = ctx.saved_tensors
+        return grads[0], _dropped(grads[0], drawn, ctx.dropped_bytes), None
 
 
 class ReluByteDropout(torch.autograd.Function):
-    """ReLU and dropout: what is above zero afterwards was above zero before and kept, so no mask is remembered."""
+    """ReLU and dropout: what is above zero afterwards was above zero before and kept, so nothing else is remembered."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, dropped_bytes: int) -> Tensor:
-        kept = x.relu().mul_(_scaled_mask(x, dropped_bytes))
+        kept = _dropped(x.relu(), _drawn_bytes(x), dropped_bytes)
         ctx.save_for_backward(kept)
         ctx.scale = _scale(dropped_bytes)
         return kept
@@ -125,6 +140,69 @@ def relu_dropout(x: Tensor, rate: float, training: bool) -> Tensor:
     return kept
 
 
+class Attention(torch.autograd.Function):
+    """Attention as plain products, which keeps little for backward: its inputs, the weights, and a byte for each.
+
+    Shapes: N stands for all heads of all sentences, whose products are made together.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, q_BHTK: Tensor, k_BHSK: Tensor, v_BHSK: Tensor, mask: Tensor | None, dropped_bytes: int
+    ) -> Tensor:
+        q_NTK, k_NSK, v_NSK = (part.flatten(0, 1) for part in (q_BHTK, k_BHSK, v_BHSK))
+        scale = 1 / math.sqrt(q_NTK.shape[-1])
+        if mask is None:
+            scores_NTS = (q_NTK * scale).bmm(k_NSK.transpose(1, 2))
+        else:
+            # The products are added to the mask, on the way.
+            scores_NTS = mask.expand(*q_BHTK.shape[:3], k_NSK.shape[1]).flatten(0, 1)
+            scores_NTS = torch.baddbmm(scores_NTS, q_NTK, k_NSK.transpose(1, 2), alpha=scale)
+        weights_NTS = _softmax(scores_NTS)
+        drawn_NTS = _drawn_bytes(weights_NTS) if dropped_bytes else None
+        ctx.save_for_backward(q_NTK, k_NSK, v_NSK, weights_NTS, drawn_NTS)
+        ctx.shapes, ctx.scale, ctx.dropped_bytes = (q_BHTK.shape, k_BHSK.shape), scale, dropped_bytes
+        dropped_NTS = weights_NTS if drawn_NTS is None else _dropped(weights_NTS, drawn_NTS, dropped_bytes)
+        return dropped_NTS.bmm(v_NSK).view(q_BHTK.shape)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        q_NTK, k_NSK, v_NSK, weights_NTS, drawn_NTS = ctx.saved_tensors
+        grad_NTK, dropped_NTS = grads[0].flatten(0, 1), weights_NTS
+        grad_weights_NTS = grad_NTK.bmm(v_NSK.transpose(1, 2))
+        if drawn_NTS is not None:
+            dropped_NTS, grad_weights_NTS = (
+                _dropped(each, drawn_NTS, ctx.dropped_bytes) for each in (weights_NTS, grad_weights_NTS)
+            )
+        grad_v_NSK = dropped_NTS.transpose(1, 2).bmm(grad_NTK)
+        grad_scores_NTS = _softmax_backward(grad_weights_NTS, weights_NTS).mul_(ctx.scale)
+        grad_q_NTK = grad_scores_NTS.bmm(k_NSK)
+        grad_k_NSK = grad_scores_NTS.transpose(1, 2).bmm(q_NTK)
+        queries, keys = ctx.shapes
+        return grad_q_NTK.view(queries), grad_k_NSK.view(keys), grad_v_NSK.view(keys), None, None
+
+
+def _softmax(scores: Tensor) -> Tensor:
+    """Over the last dimension; may overwrite the scores."""
+    if not _short_rows(scores):
+        return scores.softmax(-1)
+    powers = scores.sub_(scores.amax(-1, keepdim=True)).exp_()
+    return powers.div_(powers.sum(-1, keepdim=True))
+
+
+def _softmax_backward(grad: Tensor, weights: Tensor) -> Tensor:
+    """The gradient of the scores; may overwrite that of the weights."""
+    if not _short_rows(weights):
+        return torch._softmax_backward_data(grad, weights, -1, weights.dtype)
+    grad = grad.mul_(weights)
+    return grad.addcmul_(weights, grad.sum(-1, keepdim=True), value=-1)
+
+
+def _short_rows(rows: Tensor) -> bool:
+    """Whether PyTorch's own softmax would go element by element, which takes three times as long as five operations."""
+    return rows.dtype == torch.float32 and rows.shape[-1] < VECTOR_FLOATS
+
+
 def attend(
     q_BHTK: Tensor, k_BHSK: Tensor, v_BHSK: Tensor, *, mask: Tensor | None = None, causal: bool = False, rate: float
 ) -> Tensor:
@@ -135,12 +213,10 @@ def attend(
     """
     if q_BHTK.is_cuda:
         return F.scaled_dot_product_attention(q_BHTK, k_BHSK, v_BHSK, attn_mask=mask, dropout_p=rate, is_causal=causal)
-    scores_BHTS = (q_BHTK * (1 / math.sqrt(q_BHTK.shape[-1]))) @ k_BHSK.transpose(-1, -2)
     if causal:
-        mask = torch.full(scores_BHTS.shape[-2:], float("-inf"), dtype=scores_BHTS.dtype).triu(1)
-    if mask is not None:
-        scores_BHTS = scores_BHTS + mask
-    return dropout(scores_BHTS.softmax(-1), rate, training=rate > 0) @ v_BHSK
+        mask = torch.full((q_BHTK.shape[2], k_BHSK.shape[2]), float("-inf"), dtype=q_BHTK.dtype).triu(1)
+    mixed: Tensor = Attention.apply(q_BHTK, k_BHSK, v_BHSK, mask, _dropped_bytes(rate))  # type: ignore[no-untyped-call]
+    return mixed
 
 
 def split_heads(x_BTD: Tensor, heads: int) -> Tensor:

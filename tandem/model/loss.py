@@ -50,7 +50,9 @@ class ChunkedCrossEntropy(torch.autograd.Function):
         # Sums over thousands of tokens need float32, also where the weights are in half precision.
         sum_dtype = torch.promote_types(weight_VD.dtype, torch.float32)
         grad_hidden_ND = torch.empty_like(hidden_ND)
-        grad_weight_VD = torch.zeros_like(weight_VD, dtype=sum_dtype)
+        # The first chunk overwrites it.
+        assert len(labels_N), "a micro-batch without a target token"
+        grad_weight_VD = torch.empty_like(weight_VD, dtype=sum_dtype)
         logit_N1, probability_N1 = (hidden_ND.new_empty(len(labels_N), 1) for _ in range(2))
         if hidden_ND.dtype == torch.float16:
             # Half of a vocabulary's probabilities are too small for float16.
@@ -58,7 +60,7 @@ class ChunkedCrossEntropy(torch.autograd.Function):
         # float16 needs its gradients scaled before they are rounded; elsewhere the products scale on the way.
         on_the_way = factor if loss_scale is None else 1.0
         scale = None if loss_scale is None else loss_scale * factor
-        for chunk in _chunks(hidden_ND):
+        for place, chunk in enumerate(_chunks(hidden_ND)):
             hidden_CD, label_C1 = hidden_ND[chunk], labels_N[chunk].unsqueeze(1)
             logits_CV = hidden_CD @ projection_VD.T
             if padding is not None:
@@ -76,7 +78,7 @@ class ChunkedCrossEntropy(torch.autograd.Function):
             grad_logits_CV = grad_logits_CV.to(hidden_ND.dtype)
             out = grad_hidden_ND[chunk]
             torch.addmm(out, grad_logits_CV, projection_VD, beta=0, alpha=on_the_way, out=out)
-            grad_weight_VD.add_(grad_logits_CV.T @ hidden_CD, alpha=on_the_way)
+            _add_product(grad_weight_VD, grad_logits_CV.T, hidden_CD, on_the_way, first=place == 0)
         ctx.save_for_backward(grad_hidden_ND, grad_weight_VD.to(weight_VD.dtype))
         nll = -probability_N1.to(sum_dtype).clamp_min(SMALLEST_PROBABILITY).log().sum()
         # The loss against the uniform distribution is the likelihood's, with the mean of a row's logits in place of the
@@ -91,6 +93,16 @@ class ChunkedCrossEntropy(torch.autograd.Function):
         grad_hidden_ND, grad_weight_VD = ctx.saved_tensors
         grad = grads[0]
         return grad_hidden_ND * grad.to(grad_hidden_ND.dtype), grad_weight_VD * grad, None, None, None, None, None, None
+
+
+def _add_product(total: Tensor, left: Tensor, right: Tensor, factor: float, *, first: bool) -> None:
+    """Add a product to a sum, which the first one overwrites."""
+    if total.dtype == left.dtype:
+        torch.addmm(total, left, right, beta=0 if first else 1, alpha=factor, out=total)
+    elif first:
+        total.copy_(left @ right).mul_(factor)
+    else:
+        total.add_(left @ right, alpha=factor)
 
 
 def _chunks(rows: Tensor) -> Iterator[slice]:

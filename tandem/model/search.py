@@ -5,7 +5,10 @@ Shapes: B sentences, R hypotheses a sentence (the beam), V vocabulary, L positio
 
 from __future__ import annotations
 
+import threading
+from collections import deque
 from collections.abc import Callable, Sequence
+from itertools import chain
 
 import torch
 import torch.nn.functional as F
@@ -13,6 +16,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from tandem.config import SearchConfig
+from tandem.model.lanes import Lanes
 from tandem.model.length_rules import length_limit, length_penalty
 from tandem.model.translation_model import SEARCH_SENTENCES, DecoderState, TranslationModel
 from tandem.vocabulary import BOS, EOS, PAD
@@ -21,6 +25,8 @@ IMPOSSIBLE = float("-inf")
 # Positions after which the host looks which sentences are done. To a GPU, waiting for the answer costs more than a few
 # positions of sentences that are done.
 LOOK_EVERY = {"cpu": 1, "cuda": 8}
+# Searches side by side on a processor: each holds keys, values and logits of its own, some hundred MB.
+MOST_LANES = 8
 
 
 class Finished:
@@ -148,12 +154,44 @@ def translate_ids(
     """
     longest = model.config.max_length - 1  # EOS takes the last position
     # An empty line needs no model to be translated into an empty line.
-    by_length = sorted((i for i, ids in enumerate(sources) if ids), key=lambda i: len(sources[i]))
+    by_length = sorted((i for i, ids in enumerate(sources) if ids), key=lambda i: -len(sources[i]))
     size = sentences_at_once(model, search) if at_once is None else at_once
     batches = [by_length[start : start + size] for start in range(0, len(by_length), size)][share]
-    translations: dict[int, list[int]] = {}
-    for done, batch in enumerate(batches, 1):
-        found = beam_search(model, [sources[i][:longest] for i in batch], search.beam, search.length_penalty)
-        translations.update(zip(batch, found, strict=True))
-        progress(done, len(batches))
-    return translations
+    found = search_all(model, [[sources[i][:longest] for i in batch] for batch in batches], search, progress)
+    return dict(zip(chain.from_iterable(batches), chain.from_iterable(found), strict=True))
+
+
+def search_all(
+    model: TranslationModel,
+    batches: Sequence[Sequence[Sequence[int]]],
+    search: SearchConfig,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> list[list[list[int]]]:
+    """The translations of each batch; on a processor several are searched side by side.
+
+    The longest should come first, so that no lane is left alone with it at the end.
+    """
+    lanes = min(torch.get_num_threads(), MOST_LANES, len(batches)) if model.device.type == "cpu" else 1
+    waiting = deque(range(len(batches)))
+    found: dict[int, list[list[int]]] = {}
+    caller = threading.get_ident()
+
+    def work() -> None:
+        while waiting:
+            try:
+                batch = waiting.popleft()
+            except IndexError:  # another lane was faster
+                return
+            try:
+                found[batch] = beam_search(model, batches[batch], search.beam, search.length_penalty)
+            except BaseException:
+                waiting.clear()  # the other lanes end, too
+                raise
+            if threading.get_ident() == caller:
+                progress(len(found), len(batches))
+
+    if lanes > 1:
+        Lanes(lanes).run([work] * lanes, range(lanes))  # a search draws no random numbers
+    else:
+        work()
+    return [found[batch] for batch in range(len(batches))]

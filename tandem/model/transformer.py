@@ -109,8 +109,6 @@ def sinusoids(positions: int, width: int) -> Tensor:
 class Transformer(TranslationModel):
     """The encoder-decoder Transformer with pre-norm layers and sinusoidal positions."""
 
-    draws_by_thread = True
-
     def __init__(self, config: ModelConfig, vocab_size: int) -> None:
         super().__init__(config, vocab_size)
         # Source, target and output share this one matrix. It comes first, so that in one flat vector of all weights

@@ -37,10 +37,6 @@ class DecoderState(Protocol):
 class TranslationModel(nn.Module, ABC):
     """A model from source ids and the target so far to a hidden state for every target position."""
 
-    draws_by_thread = False
-    """Whether all its random numbers are drawn by `layers.dropout`, which has a generator for each thread: only then
-    may micro-batches be worked through side by side."""
-
     def __init__(self, config: ModelConfig, vocab_size: int) -> None:
         super().__init__()
         self.config, self.vocab_size = config, vocab_size

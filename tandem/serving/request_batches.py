@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from tandem.serving.allocator import release_free_memory
+from tandem.allocator import release_free_memory
 from tandem.serving.http.libretranslate_api import ApiError
 from tandem.serving.served_models import ServedModel
 from tandem.serving.server_metrics import ServerMetrics

@@ -16,8 +16,8 @@ from types import FrameType
 
 import uvicorn
 
+from tandem.allocator import limit_heaps
 from tandem.errors import TandemError
-from tandem.serving.allocator import limit_heaps
 from tandem.serving.app import create_app
 from tandem.serving.http.api_keys import ApiKeys
 from tandem.serving.http.guarded_connections import GuardedConnection

@@ -27,6 +27,10 @@ BatchesDone = Callable[[int, int], None]
 SMALLER_SEARCH = "lower search.batch_sentences or search.beam"
 # Tokens of a micro-batch, whatever the training's: the loss should not depend on how the model was trained.
 BATCH_TOKENS = 4096
+# Sentences of a split that are translated first, while a model trains. One that is worth no BLEU there cannot translate
+# yet: it would run into the limit of length with every sentence of the rest, and learn nothing new about itself.
+FIRST_SENTENCES = 100
+WORTHLESS_BLEU = 2.0
 
 
 def evaluate(
@@ -38,16 +42,24 @@ def evaluate(
     split: str,
     step: int,
     progress: BatchesDone = lambda done, total: None,
+    may_give_up: bool = False,
 ) -> Evaluated:
-    """Measure the model on a split in full precision, the work shared by all processes; all get the same answer."""
+    """Measure the model on a split in full precision, the work shared by all processes; all get the same answer.
+
+    With `may_give_up` the BLEU of a model that cannot translate yet is that of the first sentences.
+    """
     assert not model.training, "dropout would change the figures"
     start = time.perf_counter()
     with explain_out_of_memory(SMALLER_SEARCH):
         loss = split_loss(model, corpus, world, split)
-        hypotheses = translate_split(model, corpus, config.search, world, split, progress)
-    sources, references = corpus.text(split)
-    bleu, signature = bleu_score(hypotheses, references)
-    shown = list(zip(sources, references, hypotheses, strict=True))[: config.evaluation.samples]
+        sources, references = corpus.text(split)
+        first = len(references) if not may_give_up else min(FIRST_SENTENCES, len(references))
+        hypotheses = translate_split(model, corpus, config.search, world, split, progress, slice(first))
+        bleu, signature = bleu_score(hypotheses, references[:first])
+        if first < len(references) and bleu >= WORTHLESS_BLEU:
+            hypotheses += translate_split(model, corpus, config.search, world, split, progress, slice(first, None))
+            bleu, signature = bleu_score(hypotheses, references)
+    shown = list(zip(sources, references, hypotheses, strict=False))[: config.evaluation.samples]
     return Evaluated(
         step=step,
         split=split,
@@ -56,7 +68,8 @@ def evaluate(
         perplexity=math.exp(min(loss, 100.0)),
         bleu=bleu,
         signature=signature,
-        sentences=len(references),
+        sentences=len(hypotheses),
+        all_sentences=len(references),
         seconds=time.perf_counter() - start,
         samples=[Sample(source=source, reference=reference, hypothesis=text) for source, reference, text in shown],
     )
@@ -101,10 +114,11 @@ def translate_split(
     world: World,
     split: str,
     progress: BatchesDone,
+    lines: slice,
 ) -> list[str]:
-    """Translate a split, each process a share; all get all translations."""
+    """Translate lines of a split, each process a share; all get all translations."""
     pairs = corpus.pairs(split)
-    sources = [pairs.source(index).tolist() for index in range(len(pairs))]
+    sources = [pairs.source(index).tolist() for index in range(len(pairs))[lines]]
     share = slice(world.rank, None, world.size)
     # The card with the least memory to spare decides for all.
     at_once = -int(world.largest(-sentences_at_once(model, search)))

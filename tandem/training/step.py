@@ -21,6 +21,7 @@ from tandem.cluster.exchange.exchange import Exchange, Votes
 from tandem.cluster.world import World
 from tandem.config import Config
 from tandem.model.batch import Batch
+from tandem.model.lanes import Lanes
 from tandem.model.loss import LossSums, translation_loss
 from tandem.model.translation_model import TranslationModel
 from tandem.monitor.activity import ACTIVITY, EXCHANGE
@@ -31,7 +32,6 @@ from tandem.schedules.schedule import learning_rate
 from tandem.training.batches import GlobalBatch, random_seed
 from tandem.training.data_loader import LoadedMicroBatch, MicroBatchLoader
 from tandem.training.faults.divergence import NonFiniteGradientError
-from tandem.training.lanes import Lanes
 from tandem.training.step_result import StepResult
 from tandem.training.train_state import TrainingProgress, TrainState
 
@@ -68,13 +68,16 @@ class Stepper:
         exchange: Exchange,
         *,
         wish_to_stop: Callable[[], float] = lambda: 0.0,
+        is_writing: Callable[[], bool] = lambda: False,
         notice: Callable[[str], None] = lambda message: None,
     ) -> None:
         self.config, self.world, self.state, self.loader, self.clock = config, world, state, loader, clock
         self.exchange = exchange
         self.stop_asked = 0.0
         """Sum of all processes' wishes to stop when they last voted."""
-        self._wish_to_stop, self._notice = wish_to_stop, notice
+        self.all_written = False
+        """Whether all processes have voted in the newest step that their parts of a checkpoint are written."""
+        self._wish_to_stop, self._is_writing, self._notice = wish_to_stop, is_writing, notice
         self._lanes = Lanes(len(state.working.models))
         self._guard = torch.zeros((), device=world.device)
         """One as soon as a gradient was not finite: from then on no update is applied."""
@@ -137,11 +140,13 @@ class Stepper:
         """
         while True:
             sums = self._accumulate(batch)
-            votes = self._exchange_and_vote(batch.step, Votes(full=sums is None, stop=self._wish_to_stop()))
+            mine = Votes(full=sums is None, stop=self._wish_to_stop(), writing=self._is_writing())
+            votes = self._exchange_and_vote(batch.step, mine)
             if not votes.full:
                 assert sums is not None
-                # Where hosts take steps of their own, a wish waits until they meet.
-                self.stop_asked = votes.stop if self.exchange.shares_gradients(batch.step) else 0.0
+                # Where hosts take steps of their own, what they vote on waits until they meet.
+                together = self.exchange.shares_gradients(batch.step)
+                self.stop_asked, self.all_written = votes.stop if together else 0.0, together and not votes.writing
                 return sums
             self._make_room(batch.step, here=sums is None)
 
@@ -256,13 +261,13 @@ class Stepper:
         return norm
 
     def _agree_after_local_steps(self, step: int) -> None:
-        """Share failures and wishes to stop when hosts meet that have taken steps of their own."""
+        """Share failures, and what else is voted on, when hosts meet that have taken steps of their own."""
         if self.exchange.shares_gradients(step) or not self.exchange.in_sync_after(step):
             return
         with self.clock.measure("waiting"):
             self._read_pending(all_but=0)
-            failed, votes_stop = self.world.total(self._failed is not None, self._wish_to_stop())
-        self.stop_asked = votes_stop
+            failed, stop, writing = self.world.total(self._failed is not None, self._wish_to_stop(), self._is_writing())
+        self.stop_asked, self.all_written = stop, not writing
         if failed:
             mine = self._failed
             # The first of all hosts' counts, so that all of them do the same about it.

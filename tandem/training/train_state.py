@@ -19,7 +19,7 @@ from tandem.layout import MODEL_FILE, OPTIMIZER_FILE
 from tandem.model.flat_weights import FlatWeights, WorkingCopy
 from tandem.model.translation_model import TranslationModel, build_model
 from tandem.training.faults.divergence import LossHistory
-from tandem.training.lanes import lanes_for
+from tandem.training.lane_count import lanes_for
 from tandem.training.loss_scale import LossScale
 
 PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -33,6 +33,8 @@ class TrainingProgress:
     target_tokens: int = 0
     best_bleu: float | None = None
     best_step: int | None = None
+    best_first_sentences: int | None = None
+    """How many of the first dev sentences the best BLEU is of; None if it is of all."""
     evaluations_without_gain: int = 0
     parts: int = 1
     """Parts that each micro-batch is split into; more than one if a GPU's memory has not sufficed."""
@@ -41,10 +43,11 @@ class TrainingProgress:
     unevaluated: bool = False
     """Whether the evaluation that is due at this step is yet to be made: only an emergency checkpoint says so."""
 
-    def note_bleu(self, bleu: float) -> None:
+    def note_bleu(self, bleu: float, first_sentences: int | None = None) -> None:
         """Remember an evaluation at the current step."""
         if self.best_bleu is None or bleu > self.best_bleu:
             self.best_bleu, self.best_step, self.evaluations_without_gain = bleu, self.step, 0
+            self.best_first_sentences = first_sentences
         else:
             self.evaluations_without_gain += 1
 
@@ -94,8 +97,11 @@ class TrainState:
     whole: WholeStep = field(default_factory=WholeStep)
 
     @classmethod
-    def fresh(cls, config: Config, vocab_size: int, device: torch.device) -> TrainState:
-        """The state before the first step: weights drawn from the seed."""
+    def fresh(cls, config: Config, vocab_size: int, device: torch.device, *, processes: int = 1) -> TrainState:
+        """The state before the first step: weights drawn from the seed.
+
+        `processes` are those of this host, which share its memory.
+        """
         model = first_model(config, vocab_size).to(device).eval()
         flat = FlatWeights(model)
         assert config.train.precision != "auto", "resolved at the start"
@@ -107,7 +113,7 @@ class TrainState:
             weight_decay=settings.weight_decay,
             fused=True,
         )
-        working = WorkingCopy(model, flat, precision, lanes_for(model, config))
+        working = WorkingCopy(model, flat, precision, lanes_for(config, vocab_size, device, processes))
         if config.model.compile == "on":
             working.models[0].compile_layers()
         return cls(model, flat, working, optimizer, LossScale(device) if precision == torch.float16 else None)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 
 from tandem.cluster.devices import explain_out_of_memory
 from tandem.config import SearchConfig
-from tandem.model.search import beam_search, sentences_at_once
+from tandem.model.search import search_all, sentences_at_once
 from tandem.model.translation_model import TranslationModel
 from tandem.training.evaluate import SMALLER_SEARCH
 from tandem.translation.engine import token_batches
@@ -24,11 +25,10 @@ class TorchEngine:
     def translate(self, sources: Sequence[Sequence[int]]) -> list[list[int]]:
         found: list[list[int]] = [[] for _ in sources]
         most = sentences_at_once(self._model, self._search)
-        for batch in token_batches([len(ids) for ids in sources], self._batch_tokens, most):
-            with explain_out_of_memory(SMALLER_SEARCH):
-                translated = beam_search(
-                    self._model, [sources[index] for index in batch], self._search.beam, self._search.length_penalty
-                )
-            for index, ids in zip(batch, translated, strict=True):
-                found[index] = ids
+        batches = token_batches([len(ids) for ids in sources], self._batch_tokens, most)
+        texts = [[sources[index] for index in batch] for batch in batches]
+        with explain_out_of_memory(SMALLER_SEARCH):
+            translated = search_all(self._model, texts, self._search)
+        for index, ids in zip(chain.from_iterable(batches), chain.from_iterable(translated), strict=True):
+            found[index] = ids
         return found

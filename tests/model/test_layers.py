@@ -120,6 +120,19 @@ def test_fused_dropouts_are_what_they_are_made_of(rate: float) -> None:
     torch.testing.assert_close(*results)
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_the_gradient_of_relu_and_dropout_is_scaled_as_its_value(dtype: torch.dtype) -> None:
+    """Also where the number format would round the scale."""
+    x, grad = normal(5, 64, dtype=dtype).requires_grad_(), normal(5, 64, seed=2, dtype=dtype)
+    torch.manual_seed(3)
+    kept = relu_dropout(x, 0.1, True)
+    kept.backward(grad)
+    assert x.grad is not None
+    scale = 256 / 230
+    assert torch.equal(x.grad, torch.where(kept > 0, grad * scale, 0))
+    assert torch.equal(kept, torch.where(kept > 0, x * scale, 0))
+
+
 @pytest.mark.parametrize("rate", [0.001, 0.998, 0.9999])
 def test_extreme_rates_stay_finite(rate: float) -> None:
     torch.manual_seed(1)
@@ -136,6 +149,28 @@ ATTENTION_MASKS = {
     "causal": torch.full((5, 7), float("-inf")).triu(1),
     "bias": normal(3, 1, 5, 7, seed=9, dtype=torch.float32),
 }
+
+
+@pytest.mark.parametrize("mask", ATTENTION_MASKS.values(), ids=ATTENTION_MASKS.keys())
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_attention_whose_weights_are_dropped_is_what_it_is_made_of(mask: Tensor | None, dtype: torch.dtype) -> None:
+    """In float32 with rows that are shorter than a processor's vector."""
+    results = []
+    for fused in (True, False):
+        shapes = ((3, 2, 5, 4), (3, 2, 7, 4), (3, 2, 7, 4))
+        q, k, v = inputs = [
+            normal(*shape, seed=seed, dtype=dtype).requires_grad_() for seed, shape in enumerate(shapes)
+        ]
+        added = None if mask is None else mask.to(q.dtype)
+        torch.manual_seed(3)
+        if fused:
+            mixed = attend(q, k, v, mask=added, rate=0.3)
+        else:
+            scores = q @ k.transpose(-1, -2) / 2
+            mixed = dropout((scores if added is None else scores + added).softmax(-1), 0.3, True) @ v
+        mixed.backward(normal(3, 2, 5, 4, seed=5, dtype=dtype))
+        results.append((mixed.detach(), *(each.grad for each in inputs)))
+    torch.testing.assert_close(*results)
 
 
 @pytest.mark.parametrize("mask", ATTENTION_MASKS.values(), ids=ATTENTION_MASKS.keys())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import itertools
 import math
+import threading
 
 import pytest
 import torch
@@ -222,7 +223,7 @@ def test_sentences_of_like_length_go_together(monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(search_module, "beam_search", record)
     translate_ids(random_model(), [[5] * n for n in (9, 1, 8, 2, 7)], SearchConfig(batch_sentences=2))
-    assert lengths == [[1, 2], [7, 8], [9]]
+    assert lengths == [[9, 8], [7, 2], [1]]
 
 
 @pytest.mark.parametrize("processes", [1, 2, 3, 5])
@@ -243,6 +244,27 @@ def test_progress_counts_batches() -> None:
     translate_ids(random_model(), sources, search, progress=lambda done, total: heard.append((done, total)))
     translate_ids(random_model(), sources, search, slice(1, None, 2), lambda done, total: heard.append((done, total)))
     assert heard == [(1, 3), (2, 3), (3, 3), (1, 1)]
+
+
+def test_searches_side_by_side_change_nothing(half_trained: Transformer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Progress is told by the calling thread alone, and a failure in any lane is raised."""
+    search, caller, told = SearchConfig(beam=2, batch_sentences=1), threading.get_ident(), set()
+    alone = translate_ids(half_trained, VARIED_SOURCES, search)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
+
+    def progress(done: int, total: int) -> None:
+        told.add(threading.get_ident())
+        assert 1 <= done <= total == len(VARIED_SOURCES)
+
+    assert translate_ids(half_trained, VARIED_SOURCES, search, progress=progress) == alone
+    assert told <= {caller}
+
+    def fail(*_: object) -> None:
+        raise RuntimeError("out of memory")
+
+    monkeypatch.setattr(search_module, "beam_search", fail)
+    with pytest.raises(RuntimeError, match="out of memory"):
+        translate_ids(half_trained, VARIED_SOURCES, search)
 
 
 # --- edges

@@ -13,7 +13,9 @@ import torch.nn.functional as F
 from tandem.cluster.world import World
 from tandem.config import Config
 from tandem.corpus.prepared import PreparedCorpus
+from tandem.monitor.console_view import evaluation_lines
 from tandem.scoring import bleu_score
+from tandem.training import evaluate as evaluate_module
 from tandem.training.batches import packed
 from tandem.training.evaluate import evaluate, split_loss
 from tandem.training.train_state import TrainState
@@ -74,3 +76,33 @@ def test_an_evaluation_says_everything_about_itself(
         zip(sources, references, strict=True)
     )[:2]
     assert done[-1][0] == done[-1][1]
+
+
+@pytest.mark.parametrize(
+    ("may_give_up", "worthless", "counted"),
+    [(True, 101.0, 5), (True, 0.0, 20), (False, 101.0, 20)],
+)
+def test_a_model_that_cannot_translate_yet_is_measured_on_the_first_sentences(
+    may_give_up: bool,
+    worthless: float,
+    counted: int,
+    state: TrainState,
+    tiny_corpus: PreparedCorpus,
+    tiny_config: Callable[..., Config],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whatever is translated first, the loss is of all sentences, and so are translations, in their order."""
+    monkeypatch.setattr(evaluate_module, "FIRST_SENTENCES", 5)
+    monkeypatch.setattr(evaluate_module, "WORTHLESS_BLEU", worthless)
+    config = tiny_config("evaluation.samples=20")
+    whole, evaluated = (
+        evaluate(state.model, tiny_corpus, config, ALONE, split="dev", step=1, may_give_up=each)
+        for each in (False, may_give_up)
+    )
+    assert (evaluated.sentences, evaluated.all_sentences) == (counted, 20)
+    assert evaluated.eval_loss == whole.eval_loss
+    assert evaluated.samples == whole.samples[:counted]
+    hypotheses, references = zip(*((each.hypothesis, each.reference) for each in evaluated.samples), strict=True)
+    assert evaluated.bleu == bleu_score(hypotheses, references)[0]
+    said = evaluation_lines(evaluated)[0]
+    assert ("the first 5 sentences of 20: it cannot translate yet" in said) == (counted == 5)

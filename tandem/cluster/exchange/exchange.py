@@ -43,6 +43,8 @@ class Votes(NamedTuple):
     """Memory did not suffice: the gradient is to be thrown away, and the step repeated in smaller parts."""
     stop: float
     """The process was asked to stop after this step: a number that stands for the signal, 0 if it was not."""
+    writing: float
+    """The process has not written its part of a checkpoint yet, which all settle together once nobody is at it."""
 
 
 @dataclass(frozen=True)

@@ -5,30 +5,16 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-CGROUPS = Path("/sys/fs/cgroup")
+from tandem.cluster.control_groups import memory_groups
+
 # Reading the kernel's log takes no time; a system that hangs over it is not worth waiting for.
 LOG_SECONDS = 5
 
 
 def oom_kills() -> int:
     """How many processes of this process's control group the kernel has ended for want of memory; 0 if untold."""
-    return sum(_count(path) for path in _counters())
-
-
-def _counters() -> list[Path]:
-    """The files that count them: memory.events of cgroup version 2, memory.oom_control of version 1."""
-    try:
-        groups = [line.split(":", 2) for line in Path("/proc/self/cgroup").read_text().splitlines()]
-    except OSError:
-        return []
-    found = []
-    for _, controllers, group in groups:
-        place = group.lstrip("/")
-        if not controllers:
-            found += [CGROUPS / place / "memory.events", CGROUPS / "unified" / place / "memory.events"]
-        elif "memory" in controllers.split(","):
-            found.append(CGROUPS / "memory" / place / "memory.oom_control")
-    return found
+    # memory.events is of version 2, memory.oom_control of version 1.
+    return sum(_count(group / name) for group in memory_groups() for name in ("memory.events", "memory.oom_control"))
 
 
 def _count(path: Path) -> int:

@@ -94,7 +94,7 @@ def _objective_gradient(packed: PackedBatch, precision: str, device: torch.devic
     tokens, scale = len(batch.labels_N), None if state.loss_scale is None else state.loss_scale.value
     sums = translation_loss(state.working.models[0], batch, config.optimizer.label_smoothing, 1 / tokens, scale)
     sums.scaled.backward()  # type: ignore[no-untyped-call]
-    exchange.after_backward(1, Votes(full=0, stop=0))
+    exchange.after_backward(1, Votes(full=0, stop=0, writing=0))
     gradient = state.flat.gradient if scale is None else state.flat.gradient / scale
     return float(sums.objective) / tokens, gradient.cpu()
 

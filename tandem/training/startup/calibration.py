@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
 from dataclasses import dataclass
@@ -68,12 +69,13 @@ class TimedSteps:
 
     def __init__(self, config: Config, world: World, batches: Batches, vocab_size: int) -> None:
         self._batches, self._world = batches, world
-        state = TrainState.fresh(config, vocab_size, world.device)
+        state = TrainState.fresh(config, vocab_size, world.device, processes=len(world.hosts[world.host]))
         self.clock = StepClock(world.device)
         exchange = NoExchange(state.flat_vectors(), world.device)
         self._stepper = Stepper(config, world, state, MicroBatchLoader(batches, world), self.clock, exchange)
         share = batches.at(1).share(world.rank, world.size)
-        self._micro_batches, self._rows = len(share), share[0].rows
+        self._lanes = min(len(state.working.models), len(share))
+        self._rounds, self._rows = math.ceil(len(share) / self._lanes), share[0].rows
         self._few = max(int(SMALL_PART * len(self._rows)), 1)
 
     def step(self, step: int) -> float:
@@ -97,14 +99,14 @@ class TimedSteps:
             many *= 2
             much = self._part(many)
         a_row = max(much - little, 0.0) / (many - few) if many > few else little
-        return a_row * all_rows * self._micro_batches + max(little - few * a_row, 0.0)
+        return a_row * all_rows * self._rounds + max(little - few * a_row, 0.0)
 
     def _part(self, count: int) -> float:
-        """A step of this process with the first rows of one micro-batch and nothing else."""
+        """A step of this process with the first rows of a micro-batch and nothing else, in all its lanes."""
         rows = self._rows[:count]
         tokens = int(self._batches.pairs.read(rows)[1].lengths.sum()) + count
         # Every process finds its own share at its own place.
-        return self._timed(GlobalBatch(1, [MicroBatch(0, rows, tokens)] * self._world.size))
+        return self._timed(GlobalBatch(1, [MicroBatch(0, rows, tokens)] * self._lanes * self._world.size))
 
     def _timed(self, batch: GlobalBatch) -> float:
         start = time.perf_counter()

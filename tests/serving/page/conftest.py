@@ -18,6 +18,7 @@ from tandem.config import CorpusConfig
 from tandem.corpus.prepare.pipeline import prepare
 from tandem.corpus.text_files import CorpusTexts
 from tandem.demo import write_demo_text
+from tests.conftest import SPLITS, made_once
 from tests.serving.page.holding_proxy import HoldingProxy
 from tests.serving.servers import RunningServer, running
 
@@ -93,16 +94,17 @@ OpenPage = Callable[..., Opened]
 @pytest.fixture(scope="session")
 def demo_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run that has learnt some of the demo's language."""
-    folder = tmp_path_factory.mktemp("page-model")
-    text = folder / "text"
-    write_demo_text(text)
-    files = {split: (text / f"{split}.en", text / f"{split}.de") for split in ("train", "dev", "test")}
-    corpus = folder / "corpus"
-    prepare(CorpusTexts([files["train"]], files["dev"], files["test"]), corpus, CorpusConfig(vocab_size=2000))
-    settings = [f"train.max_steps={STEPS}", f"evaluation.every_steps={STEPS}", f"checkpoint.every_steps={STEPS}"]
-    command = ["train", "demo", *settings, "--corpus", str(corpus), "--run", str(folder / "run")]
-    subprocess.run([sys.executable, "-m", "tandem", *command], check=True, capture_output=True)
-    return folder / "run"
+
+    def make(folder: Path) -> None:
+        text, corpus = folder / "text", folder / "corpus"
+        write_demo_text(text)
+        files = {split: (text / f"{split}.en", text / f"{split}.de") for split in SPLITS}
+        prepare(CorpusTexts([files["train"]], files["dev"], files["test"]), corpus, CorpusConfig(vocab_size=2000))
+        settings = [f"train.max_steps={STEPS}", f"evaluation.every_steps={STEPS}", f"checkpoint.every_steps={STEPS}"]
+        command = ["train", "demo", *settings, "--corpus", str(corpus), "--run", str(folder / "run")]
+        subprocess.run([sys.executable, "-m", "tandem", *command], check=True, capture_output=True)
+
+    return made_once("page-model", make, tmp_path_factory) / "run"
 
 
 @pytest.fixture(scope="session")
