@@ -37,7 +37,7 @@ def _exchange_kind(value: str) -> str:
 
 
 def _command(value: Any) -> Any:
-    """One error for a union of types, as above."""
+    """A command line, its words or nothing: one error, where pydantic would give one for each type of the union."""
     words = [value] if isinstance(value, str) else value
     if value is None or (isinstance(words, list) and words and all(isinstance(word, str) for word in words)):
         return value

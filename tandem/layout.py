@@ -78,6 +78,11 @@ class RunPaths:
         self.tensorboard = directory / "tensorboard"
         self.journals = directory / JOURNALS
 
+    def small_files(self) -> list[Path]:
+        """What a run needs beside its checkpoints; the file by which it is known as a run comes last."""
+        chosen = (self.choices_file, self.exchange_file, self.settled_file)
+        return [self.directory / TOKENIZER_FILE, self.config_file, *chosen, self.run_file]
+
     def host_state(self, host: int) -> Path:
         """What a host keeps for itself beside the checkpoints."""
         return self.directory / HOSTS_DIRECTORY / f"host-{host}"

@@ -77,6 +77,11 @@ def rank_list(ranks: Sequence[int]) -> str:
     return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"
 
 
+def first_sentences_note(count: int | None) -> str:
+    """A remark behind a BLEU that is of the first sentences of its split; empty if it is of all of them."""
+    return "" if count is None else f" (first {count:,} sentences)"
+
+
 def link_rate(mbit: float) -> str:
     """The rate of a link as people say it."""
     return f"{mbit / 1000:.3g} Gbit/s" if mbit >= 1000 else f"{mbit:.3g} Mbit/s"

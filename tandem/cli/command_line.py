@@ -15,7 +15,7 @@ from tandem.cli import corpus_commands, inspection_commands, model_commands, tra
 from tandem.cluster.join.launchers import ProcessRank, process_rank
 from tandem.errors import JoinError, LostPeerError, SaidElsewhereError, TandemError
 from tandem.process_exit import LOST_PEER_CODE, end_process, say, stop_code
-from tandem.process_signals import heard_signal, listen, say_stopped
+from tandem.process_signals import heard_signal, listen, lost_peer_code, say_stopped
 from tandem.storage import error_in_words
 
 # Commands whose processes join each other; the others find the same faults each by itself.
@@ -118,9 +118,8 @@ def program() -> None:
         # typer, too, has a code of its own for an interrupt before a command has begun.
         say_stopped()
         code = stopped
-    elif listener.heard is not None and code == LOST_PEER_CODE:
-        # All were asked to stop, and another was faster.
-        code = stopped
+    elif code == LOST_PEER_CODE:
+        code = lost_peer_code()
     if "torch" not in sys.modules and not interrupted:
         sys.exit(code)
     # (After an interrupt inside of an `exec`, as dataclasses have it, Python would end itself by SIGINT.)

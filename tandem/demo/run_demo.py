@@ -15,13 +15,13 @@ from tandem.corpus.prepared import PreparedCorpus
 from tandem.corpus.text_files import CorpusTexts
 from tandem.demo import write_demo_text
 from tandem.monitor.console_view import ConsoleView, evaluation_lines, literal, say
+from tandem.monitor.records import FINISHED
 from tandem.monitor.stage_progress import progress_bars
 from tandem.training.checkpoints.checkpoint_store import CheckpointStore
 from tandem.training.checkpoints.restore import choose_checkpoint
 from tandem.training.evaluate import evaluate_run
 from tandem.training.loop import train
 from tandem.training.run_directory import Run
-from tandem.training.trainer import FINISHED
 from tandem.translation.translator import Translator
 
 SENTENCES = 3

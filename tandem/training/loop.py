@@ -18,12 +18,19 @@ from tandem.layout import RunPaths
 from tandem.monitor.activity import ACTIVITY
 from tandem.monitor.console_view import ConsoleView
 from tandem.monitor.journal import Journal, Recorder
-from tandem.monitor.records import Ended
+from tandem.monitor.records import FAILED, Ended
 from tandem.monitor.views import View, open_views
 from tandem.process_signals import answering
 from tandem.registry import MODELS
 from tandem.training.batches import Batches, check_everyone_has_work
-from tandem.training.checkpoints.mirror import check_apart, check_mirror, fetched_run, mirror_has_run, restore_run
+from tandem.training.checkpoints.mirror import (
+    check_apart,
+    check_mirror,
+    check_writable,
+    fetched_run,
+    mirror_has_run,
+    restore_run,
+)
 from tandem.training.faults.divergence import DivergedError
 from tandem.training.faults.peer_watch import watching_peers
 from tandem.training.faults.preemption_notice import preemption_command, stopping_on_notice
@@ -134,7 +141,7 @@ def _failures_recorded(trainer: Trainer) -> Iterator[None]:
     try:
         yield
     except DivergedError as error:
-        trainer.end(f"failed: {error}")
+        trainer.end(f"{FAILED}{error}")
         if not trainer.world.is_leader:
             # Only the first process is sure to see the checkpoints, and to be heard.
             raise SaidElsewhereError(str(error)) from error
@@ -143,14 +150,14 @@ def _failures_recorded(trainer: Trainer) -> Iterator[None]:
         error.args = (f"{error}; {kept}",)
         raise
     except TandemError as error:
-        trainer.end(f"failed: {error}")
+        trainer.end(f"{FAILED}{error}")
         raise
     except RuntimeError as error:
         if not is_lost_peer(error):
             raise
         lost = trainer.world.lost_peer_error()
         left = trainer.emergency_save()
-        trainer.end(f"failed: {lost}", device_answers=False)
+        trainer.end(f"{FAILED}{lost}", device_answers=False)
         raise type(lost)(f"{lost}; {left}") from error
 
 
@@ -167,7 +174,9 @@ def _claim_run(
         mirror = config.checkpoint.mirror
         if mirror is not None:
             check_apart(mirror, directory)
-        if mirror is not None and not RunPaths(directory).run_file.is_file() and mirror_has_run(mirror):
+        if mirror is None or RunPaths(directory).run_file.is_file():
+            stack.enter_context(locked(directory))
+        elif mirror_has_run(mirror):
             with ACTIVITY.doing("checkpoint"), fetched_run(mirror) as fetched:
                 # First, so that a run that is refused leaves nothing here.
                 check_mirrored(fetched, mirror, config, corpus, change)
@@ -175,7 +184,9 @@ def _claim_run(
                 restore_run(mirror, fetched, directory)
             notices.append(f"the run was not here, and comes from its mirror, {mirror}")
         else:
+            check_writable(mirror)
             stack.enter_context(locked(directory))
+            notices.append(f"the mirror {mirror} holds no run: a new run begins")
         notices += [f"changed setting: {setting}" for setting in create_or_check(directory, config, corpus, change)]
         if mirror is not None:
             check_mirror(mirror, directory)

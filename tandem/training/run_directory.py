@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 
 from tandem.config import Config, differences, dump
@@ -38,6 +39,14 @@ SHAPE = tuple(f"model.{name}" for name in ("kind", "encoder_layers", "decoder_la
 FREE_IN_USE = ("search.", "evaluation.", "batch.")
 
 
+class DamagedRunError(TandemError):
+    """A run that cannot be read; where it lies in a mirror, `cause` is said with another remedy."""
+
+    def __init__(self, cause: str) -> None:
+        super().__init__(f"{cause}; start a new run with another --run")
+        self.cause = cause
+
+
 class Run(RunPaths):
     """A run that exists on disk."""
 
@@ -67,7 +76,7 @@ class Run(RunPaths):
             if languages is not None and (len(languages) != 2 or not all(isinstance(each, str) for each in languages)):
                 raise ValueError(f"languages are {languages!r}")
         except (ValueError, KeyError, TypeError) as error:
-            raise TandemError(f"{paths.run_file}: damaged ({error}); start a new run with another --run") from error
+            raise DamagedRunError(f"{paths.run_file}: damaged ({error})") from error
         config = Config.load_saved(paths.config_file, overrides)
         return cls(directory, config, corpus, digest, languages)
 
@@ -135,8 +144,9 @@ def check_mirrored(fetched: Path, mirror: str, config: Config, corpus: PreparedC
     try:
         run = Run.open(fetched)
     except TandemError as error:
+        cause = error.cause if isinstance(error, DamagedRunError) else str(error)
         # The user knows these files by their place in the mirror.
-        why = str(error).replace(str(fetched), mirror)
+        why = cause.replace(str(fetched), mirror)
         raise TandemError(
             f"checkpoint.mirror: {mirror}: the run there cannot be read; name an empty place to begin a new run: {why}"
         ) from error
@@ -174,9 +184,11 @@ def _check_continuation(
 def locked(directory: Path, *, restorable: bool = False) -> Iterator[None]:
     """Lock the run for this process; a second training on it is refused, a killed one leaves no lock.
 
-    `restorable` allows a directory with parts of a run, the rest of which comes from a mirror.
+    `restorable` allows a directory with parts of a run, the rest of which comes from a mirror. A run that is refused
+    before anything of it is here leaves nothing behind.
     """
     _refuse_foreign(directory, restorable)
+    made = [path for path in (directory, *directory.parents) if not path.exists()]
     try:
         directory.mkdir(parents=True, exist_ok=True)
         file = (directory / LOCK_FILE).open("ab")
@@ -186,11 +198,24 @@ def locked(directory: Path, *, restorable: bool = False) -> Iterator[None]:
         ) from error
     with file:
         taken = try_lock(file)
-        if taken is False:
+        # A file without a name was another process's, which has just left nothing behind.
+        if taken is False or not os.fstat(file.fileno()).st_nlink:
             raise TandemError(f"{directory}: another process is training here; wait for it or stop it")
-        # Some network file systems know no locks.
-        with nullcontext() if taken else leased(directory / LEASE_FILE):
-            yield
+        try:
+            # Some network file systems know no locks.
+            with nullcontext() if taken else leased(directory / LEASE_FILE):
+                yield
+        finally:
+            _remove_unused(directory, made)
+
+
+def _remove_unused(directory: Path, made: Sequence[Path]) -> None:
+    """Remove a run's directory that holds nothing but the lock, as far as it was made for it: `made`, deepest first."""
+    with suppress(OSError):
+        if [path.name for path in directory.iterdir()] == [LOCK_FILE]:
+            (directory / LOCK_FILE).unlink()
+            for path in made:
+                path.rmdir()
 
 
 def _refuse_foreign(directory: Path, restorable: bool) -> None:
@@ -202,8 +227,8 @@ def _refuse_foreign(directory: Path, restorable: bool) -> None:
     found = {path.name for path in directory.iterdir() if not path.name.endswith(".writing")} - ours
     of_other_hosts = {paths.journals.name, HOSTS_DIRECTORY}
     if restorable:
-        found -= {path.name for path in (paths.checkpoints, paths.best, paths.choices_file, paths.exchange_file)}
-        found -= {*of_other_hosts, paths.tensorboard.name}
+        found -= {path.name for path in (*paths.small_files(), paths.checkpoints, paths.best, paths.tensorboard)}
+        found -= of_other_hosts
     if found and found <= of_other_hosts:
         raise TandemError(
             f"{directory}: holds what a host keeps that is not the first of a run ({', '.join(sorted(found))}); the "

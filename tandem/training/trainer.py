@@ -25,7 +25,7 @@ from tandem.layout import RunPaths, checkpoint_directories
 from tandem.monitor.activity import ACTIVITY
 from tandem.monitor.journal import Recorder
 from tandem.monitor.network_interfaces import TrafficMeter
-from tandem.monitor.records import Ended, Noticed, Planned, Progressed, RolledBack, Started
+from tandem.monitor.records import FINISHED, Ended, Noticed, Planned, Progressed, RolledBack, Started
 from tandem.monitor.step_clock import StepClock
 from tandem.training.batches import Batches, GlobalBatch
 from tandem.training.checkpoints.background_saves import BackgroundSaves
@@ -46,7 +46,6 @@ from tandem.training.step import Stepper
 from tandem.training.step_result import StepResult, sum_over_processes
 from tandem.training.train_state import TrainingProgress, TrainState
 
-FINISHED = "finished"
 OUT_OF_PATIENCE = "stopped early"
 
 
@@ -63,7 +62,8 @@ class Trainer:
             self.store = WritableCheckpointStore(directory, config.checkpoint, mirror)
         self.clock = StepClock(world.device)
         self.batches = Batches.of_run(config, corpus.pairs("train"))
-        self.state = TrainState.fresh(config, corpus.tokenizer.vocab_size, world.device)
+        here = len(world.hosts[world.host])
+        self.state = TrainState.fresh(config, corpus.tokenizer.vocab_size, world.device, processes=here)
         self.choice = plan_exchange(config, world, self.state, self.batches, RunPaths(directory))
         self.exchange_state = ExchangeState(
             directory, world, self.choice.plan, config.exchange, config.checkpoint.keep_last, mirror
@@ -82,6 +82,7 @@ class Trainer:
             self.clock,
             self._make_exchange(),
             wish_to_stop=lambda: vote_for(self.stop_signal),
+            is_writing=lambda: self.saves.writing,
             notice=self.notice,
         )
         self._restore_exchange_state()
@@ -153,6 +154,7 @@ class Trainer:
                 world_size=self.world.size,
                 device=self.world.device.type,
                 threads=torch.get_num_threads(),
+                lanes=len(self.state.working.models),
                 precision=self.config.train.precision,
                 parameters=sum(parameter.numel() for parameter in self.state.model.parameters()),
                 corpus_digest=self.corpus.digest,
@@ -195,6 +197,9 @@ class Trainer:
         self._mine += self.stepper.step(batch)
         self.recorder.stepped(batch.step)
         self.saves.tell_failures()
+        if self.stepper.all_written and self.saves.unsettled:
+            with self.clock.measure("checkpoint"):
+                self.saves.settle(goes_on=True)
 
     def flush(self) -> None:
         """Wait for the result of every step taken, before the weights or the numbers are used."""
@@ -211,8 +216,7 @@ class Trainer:
 
     def log(self) -> None:
         """Record the steps since the last log line."""
-        flags = (self.host_monitor.survey_due, self.saves.writing, self.recorder.has_troubles)
-        survey, writing, troubles = self._sum_results(*flags)
+        survey, troubles = self._sum_results(self.host_monitor.survey_due, self.recorder.has_troubles)
         results, self._unlogged = self._unlogged, []
         seconds, traffic = self.clock.lap(), self.meter.lap()
         training_seconds = sum(seconds.values()) - seconds["evaluation"] - seconds["checkpoint"]
@@ -241,9 +245,6 @@ class Trainer:
                 seconds=seconds,
             )
         )
-        if not writing:
-            with self.clock.measure("checkpoint"):
-                self.saves.settle(goes_on=True)
         if troubles:
             self._tell_troubles()
         if survey:
@@ -352,9 +353,10 @@ class Trainer:
                 split="dev",
                 step=progress.step,
                 progress=self._evaluated_batch,
+                may_give_up=True,
             )
         progress.unevaluated = False
-        progress.note_bleu(evaluated.bleu)
+        progress.note_bleu(evaluated.bleu, evaluated.first_sentences)
         self.recorder.record(evaluated)
         with self.clock.measure("checkpoint"):
             self.saves.save_if_best(self.state, evaluated.bleu)
@@ -435,6 +437,7 @@ class Trainer:
             reason=reason,
             best_bleu=progress.best_bleu,
             best_step=progress.best_step,
+            best_first_sentences=progress.best_first_sentences,
             seconds=self.clock.lap(wait=device_answers),
             signal=signal.Signals(self.stop_signal).name if reason == ASKED_TO_STOP and self.stop_signal else None,
         )

@@ -248,7 +248,7 @@ def test_a_run_goes_back_and_on_with_other_data(
     assert trained.evidence["roll_backs"] == 1
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_kill_after_going_back_changes_no_bit(
     poison: Callable[..., Batches], tiny_corpus: PreparedCorpus, tmp_path: Path
 ) -> None:

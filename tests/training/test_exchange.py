@@ -251,6 +251,17 @@ def test_local_steps_are_logged_evaluated_and_saved_only_where_all_hold_the_same
     assert records(run, "planned")[0]["local_steps"] == 4
 
 
+@pytest.mark.parametrize("way", ["allreduce", "diloco"])
+def test_hosts_settle_a_checkpoint_soon_after_it_is_written(
+    way: str, tiny_corpus: PreparedCorpus, tmp_path: Path
+) -> None:
+    """Before the next evaluation, though neither a log line nor another checkpoint comes until then."""
+    seldom = ("train.max_steps=40", "train.log_every=100", "checkpoint.every_steps=20", "evaluation.every_steps=36")
+    finished(tiny_corpus, (tmp_path / "run",) * 2, TWO_HOSTS, *WAYS[way], *seldom)
+    told = [(record["kind"], record["step"]) for record in read_journal(tmp_path / "run/journal/rank-0.jsonl")]
+    assert told.index(("saved", 20)) < told.index(("evaluated", 36))
+
+
 @pytest.mark.parametrize(
     ("way", "exchanges", "bytes_a_value"),
     # The last half step is not rounded to whole stretches here: see the sums' own tests.

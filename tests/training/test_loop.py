@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
+from typing import IO
 
 import pytest
 from safetensors.torch import load_file
@@ -15,9 +16,10 @@ from tandem.corpus.prepared import PreparedCorpus
 from tandem.errors import TandemError
 from tandem.layout import MODEL_FILE
 from tandem.monitor.activity import ACTIVITY
-from tandem.monitor.records import Ended, Record
+from tandem.monitor.records import Ended, Record, Saved
 from tandem.monitor.views import View
-from tandem.training import loop, trainer
+from tandem.training import evaluate, loop, run_directory, trainer
+from tandem.training.batches import GlobalBatch
 from tandem.training.checkpoints.checkpoint import read
 from tandem.training.faults.divergence import NonFiniteGradientError
 from tandem.training.run_directory import locked
@@ -98,7 +100,7 @@ def test_the_journal_accounts_for_every_step_token_and_second(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("precision", ["float32", "bfloat16", "float16"])
+@pytest.mark.parametrize("precision", ["float32", "bfloat16", pytest.param("float16", marks=pytest.mark.long)])
 def test_every_precision_learns(precision: str, tiny_corpus: PreparedCorpus, tiny_config: Make, tmp_path: Path) -> None:
     quick = ["train.max_steps=40", "evaluation.every_steps=100", "schedule.warmup_steps=5", "schedule.peak=1e-2"]
     _, collector = train(tiny_config(f"train.precision={precision}", *quick), tiny_corpus, tmp_path / "run")
@@ -150,10 +152,47 @@ def test_a_run_is_restored_in_a_phase_that_may_take_long(
     assert phases == {"restore_run": "checkpoint", "find_checkpoint": "checkpoint"}
 
 
+class SavedAt(View):
+    """A view that remembers the step under way when each checkpoint was told to be saved."""
+
+    def __init__(self) -> None:
+        self.newest_step = 0
+        self.steps: dict[int, int] = {}
+
+    def show(self, record: Record) -> None:
+        if isinstance(record, Saved):
+            self.steps[record.step] = self.newest_step
+
+    def stepped(self, step: int) -> None:
+        self.newest_step = step
+
+
+def test_a_checkpoint_counts_and_is_mirrored_from_the_first_step_after_it_is_written(
+    tiny_corpus: PreparedCorpus, tiny_config: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However far the next log line is."""
+    place, real, mirrored = tmp_path / "place", trainer.Trainer.fetch, list[str]()
+
+    def fetch_when_written(self: trainer.Trainer, step: int) -> GlobalBatch:
+        self.saves.finish()
+        if step == 6:
+            self.saves._mirror.finish(60)
+            mirrored.extend(path.name for path in (place / "checkpoints").iterdir())
+        return real(self, step)
+
+    monkeypatch.setattr(trainer.Trainer, "fetch", fetch_when_written)
+    saved_at = SavedAt()
+    config = tiny_config("train.log_every=100", f"checkpoint.mirror={place}")
+    loop.train(config, tiny_corpus.directory, tmp_path / "run", [saved_at])
+    assert saved_at.steps == {4: 5, 8: 9, 12: 12}
+    assert mirrored == ["step-00000004"]
+
+
 @pytest.mark.slow
 def test_patience_ends_a_run_and_the_end_is_kept(
-    tiny_corpus: PreparedCorpus, tiny_config: Make, tmp_path: Path
+    tiny_corpus: PreparedCorpus, tiny_config: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(evaluate, "FIRST_SENTENCES", 5)
     # A learning rate of next to nothing: BLEU never gets better than at the first evaluation.
     config = tiny_config("schedule.peak=1e-12", "evaluation.every_steps=1", "evaluation.patience=3")
     ended, _ = train(config, tiny_corpus, tmp_path / "run")
@@ -161,6 +200,7 @@ def test_patience_ends_a_run_and_the_end_is_kept(
     assert (tmp_path / "run/checkpoints/step-00000004").is_dir()
     again, _ = train(config, tiny_corpus, tmp_path / "run")
     assert (again.step, again.reason) == (4, "stopped early")
+    assert ended.best_first_sentences == again.best_first_sentences == 5
 
 
 def test_a_gradient_that_is_not_finite_names_the_step_and_spoils_nothing(
@@ -310,6 +350,31 @@ def test_a_disk_that_fills_up_stops_all_processes_in_order(tiny_corpus: Prepared
     assert "Traceback" not in ended.stderr.split("torch/distributed")[0]
     ends = [list(read_journal(full_disk / f"run/journal/rank-{rank}.jsonl"))[-1] for rank in (0, 1)]
     assert all(end["reason"].startswith("failed: ") for end in ends)
+
+
+@pytest.mark.parametrize("there", [".", "runs", "runs/new/run"])
+def test_a_run_that_is_refused_before_it_begins_leaves_nothing_behind(
+    there: str, tiny_corpus: PreparedCorpus, tiny_config: Make, tmp_path: Path
+) -> None:
+    corpus = tmp_path / "corpus"
+    shutil.copytree(tiny_corpus.directory, corpus)
+    damaged = next(path for path in (corpus / "train").iterdir() if path.stat().st_size)
+    damaged.write_bytes(bytes(damaged.stat().st_size))
+    (tmp_path / there).mkdir(parents=True, exist_ok=True)
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(TandemError, match=rf"{damaged.name}: its contents differ from corpus\.json"):
+        train(tiny_config(), PreparedCorpus.open(corpus), tmp_path / "runs/new/run")
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_lock_that_its_holder_has_just_removed_is_no_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def lock(_: IO[bytes]) -> bool:
+        (tmp_path / "run/.lock").unlink()
+        return True
+
+    monkeypatch.setattr(run_directory, "try_lock", lock)
+    with pytest.raises(TandemError, match=r"another process is training here"), locked(tmp_path / "run"):
+        pass
 
 
 def test_two_trainings_of_one_run_are_refused(tiny_corpus: PreparedCorpus, tiny_config: Make, tmp_path: Path) -> None:

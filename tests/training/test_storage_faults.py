@@ -73,6 +73,8 @@ def test_a_step_for_which_a_host_lacks_its_part_is_gone_back_from(tiny_corpus: P
         "continuing from step 3: 3 steps are taken again"
     ) in first.stdout
     assert "no memory" not in first.stdout
+    # The other process, which reads no checkpoint, has nothing to tell of it.
+    assert "resumed exactly" not in (tmp_path / "second/journal/rank-1.jsonl").read_text()
     for name in (MODEL_FILE, OPTIMIZER_FILE):
         assert (tmp_path / "first/checkpoints/step-00000006" / name).read_bytes() == (whole / name).read_bytes()
     assert (exchange / EXCHANGE_FILE).read_bytes() == memory

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,8 +12,10 @@ from torch import Tensor
 from tandem.errors import TandemError
 from tandem.layout import MODEL_FILE
 from tandem.training.checkpoints.checkpoint import Checkpoint, write
-from tandem.training.checkpoints.checkpoint_store import CheckpointStore
+from tandem.training.checkpoints.checkpoint_store import CheckpointStore, damaged_checkpoints, name_damaged
 from tandem.training.run_directory import Run
+
+log = logging.getLogger(__name__)
 
 
 def average(checkpoints: Sequence[Checkpoint], out: Path) -> Checkpoint:
@@ -35,11 +38,20 @@ def average_run(run: Run, *, last: int | None, best: int | None) -> Checkpoint:
     if last is not None and best is not None:
         raise TandemError("--last and --best cannot both be averaged; give one of them")
     store = CheckpointStore(run.directory)
-    found = store.newest(last or run.config.checkpoint.keep_last) if best is None else store.best()[:best]
+    damaged: dict[int, str] = {}
+    newest = last or run.config.checkpoint.keep_last
+    found = store.newest(newest, damaged) if best is None else store.best(damaged)[:best]
     kind, wanted = ("last", last) if best is None else ("best", best)
     if wanted is not None and len(found) < wanted:
+        why, remedy = "", f"train with checkpoint.keep_{kind}={wanted}"
+        if damaged:
+            why, remedy = f" ({name_damaged(damaged)})", "restore what is damaged from a copy"
         raise TandemError(
-            f"{run.directory}: keeps {len(found)} of the {wanted} checkpoints to average; "
-            f"ask for fewer, or train with checkpoint.keep_{kind}={wanted}"
+            f"{run.directory}: keeps {len(found)} of the {wanted} checkpoints to average{why}; "
+            f"ask for fewer, or {remedy}"
         )
+    if damaged and not found:
+        raise damaged_checkpoints(store.last_directory, list(damaged.values()))
+    if damaged:
+        log.warning("%s: %s; the others are averaged", run.directory, name_damaged(damaged))
     return average(found, run.averaged)

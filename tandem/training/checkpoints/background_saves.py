@@ -24,6 +24,7 @@ from tandem.training.checkpoints.checkpoint import Checkpoint
 from tandem.training.checkpoints.checkpoint_store import CheckpointStore, Write
 from tandem.training.checkpoints.exchange_state import ExchangeState
 from tandem.training.checkpoints.mirror import Mirror
+from tandem.training.checkpoints.resume import taken_again
 from tandem.training.train_state import TrainState
 
 # Longest wait for a copy in a second place: at the end of a session, and of a process that others have left alone.
@@ -83,6 +84,11 @@ class BackgroundSaves:
         """Whether this process's thread is at work."""
         return any(not part.result.done() for part in self._unsettled)
 
+    @property
+    def unsettled(self) -> bool:
+        """Whether something was begun that all processes have yet to settle; all of them have the same answer."""
+        return bool(self._unsettled)
+
     def save(self, state: TrainState, exchange: Exchange, *, last: bool = False, stop_by: float | None = None) -> None:
         """Copy the state and begin to write it, on all processes; the last one of a session is waited for.
 
@@ -93,9 +99,14 @@ class BackgroundSaves:
         step = state.progress.step
         self._begin("checkpoint", step, _both(self._exchange_state.saving(state, exchange), self._store.saving(state)))
         if last:
-            self.settle(goes_on=False)
-            seconds = LAST_COPY_SECONDS if stop_by is None else max(0.0, (stop_by - time.monotonic()) / 2)
-            self.finish_mirror(step, seconds)
+            try:
+                self.settle(goes_on=False)
+            except TandemError:
+                # A best one, perhaps, that the disk still took: the mirror may be all that can be read later.
+                self._mirror.finish(_seconds_for_mirror(stop_by))
+                self._tell_mirror(step)
+                raise
+            self.finish_mirror(step, _seconds_for_mirror(stop_by))
 
     def finish_mirror(self, step: int, seconds: float = LAST_COPY_SECONDS) -> None:
         """Wait so long for the copies in the mirror; what is missing there is said."""
@@ -150,17 +161,20 @@ class BackgroundSaves:
         if goes_on:
             self.tell_failures()
         parts, self._unsettled = self._unsettled, []
-        for place, part in enumerate(parts):
-            said = {rank: of_rank[place] for rank, of_rank in enumerate(faults) if of_rank[place]}
-            if part.what != "checkpoint":
-                self._lost_best = said
-            elif said:
-                self._give_up(part, said, goes_on)
-            else:
-                self._keep(part)
+        try:
+            for place, part in enumerate(parts):
+                said = {rank: of_rank[place] for rank, of_rank in enumerate(faults) if of_rank[place]}
+                if part.what != "checkpoint":
+                    self._lost_best = said
+                elif said:
+                    self._give_up(part, said, goes_on)
+                else:
+                    self._keep(part)
+        finally:
+            self._copy_settled()
         # The best ones are for use: at the end one that is lost is missed.
         if self._lost_best and not goes_on:
-            raise self._error(self._lost_best)
+            raise self._error(self._lost_best, parts[-1].step)
 
     def _begin(self, what: str, step: int, write: Write[Any] | None) -> None:
         result: Future[Any] = Future()
@@ -176,10 +190,17 @@ class BackgroundSaves:
             # A disk that fails to remove what is old is still good for what is new.
             self._store.settle(part.step)
             self._exchange_state.prune()
-        self._mirror.copy()
         saved, seconds = part.result.result() or (None, 0.0)
         if isinstance(saved, Checkpoint):
             self._recorder.record(Saved(step=saved.step, path=str(saved.directory), bytes=saved.size, seconds=seconds))
+
+    def _copy_settled(self) -> None:
+        """Begin to copy to the mirror what was written, also where something else was not.
+
+        One that is not whole everywhere stays here: in the mirror it would take the room of one to resume from.
+        """
+        if self._incomplete is None:
+            self._mirror.copy()
 
     def _give_up(self, part: _UnderWay, said: dict[int, str], goes_on: bool) -> None:
         """Remove the parts of a checkpoint that is not whole everywhere; an error, if training cannot go on without.
@@ -193,7 +214,7 @@ class BackgroundSaves:
                 self._store.withdraw(self._incomplete)
         self._incomplete = None if 0 in said else part.step
         if not goes_on or self._kept is None:
-            raise self._error(said)
+            raise self._error(said, part.step)
         others = "; ".join(f"{self._place(rank)}: {fault}" for rank, fault in said.items() if rank)
         if others and self._world.is_leader:
             self._notice(part.step, f"{others}; {self._consequence(part)}")
@@ -214,17 +235,26 @@ class BackgroundSaves:
             f"until then all since step {self._kept:,} would be lost with this process"
         )
 
-    def _error(self, said: dict[int, str]) -> TandemError:
+    def _error(self, said: dict[int, str], step: int) -> TandemError:
+        """What could not be written at a step, and from where the run goes on once that is mended."""
         faults = "; ".join(f"{self._place(rank)}: {fault}" for rank, fault in said.items())
-        return self._world.shared_error(
-            f"{faults}; mend that and start the run again, it continues from the newest checkpoint"
-        )
+        if self._kept is None:
+            then = "no checkpoint was saved yet: it begins again"
+        else:
+            again = f", {taken_again(step - self._kept)}" if step > self._kept else ""
+            then = f"it continues after step {self._kept:,}{again}"
+        return self._world.shared_error(f"{faults}; mend that and start the run again; {then}")
 
     def _place(self, rank: int) -> str:
         return f"rank {rank} on {self._world.host_names[self._world.host_of(rank)]}"
 
     def _notice(self, step: int, message: str) -> None:
         self._recorder.record(Noticed(step=step, message=message))
+
+
+def _seconds_for_mirror(stop_by: float | None) -> float:
+    """Longest wait for the last copy: half of what is left, if the process has to stop by a certain instant."""
+    return LAST_COPY_SECONDS if stop_by is None else max(0.0, (stop_by - time.monotonic()) / 2)
 
 
 def _both(first: Write[Any] | None, second: Write[Any] | None) -> Write[Any] | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext
 from itertools import islice
 from pathlib import Path
 from typing import TypeVar
@@ -79,14 +79,14 @@ class CheckpointStore:
                 return []
             raise
 
-    def best(self) -> list[Checkpoint]:
-        """The whole ones among the best checkpoints, best first; of equals the earlier one."""
-        whole = _whole(checkpoint_directories(self.best_directory).values())
+    def best(self, damaged: dict[int, str] | None = None) -> list[Checkpoint]:
+        """The whole ones among the best checkpoints, best first, of equals the earlier one; why others are damaged."""
+        whole = _whole(checkpoint_directories(self.best_directory).items(), damaged)
         return sorted(whole, key=lambda checkpoint: (-(checkpoint.bleu or 0.0), checkpoint.step))
 
-    def newest(self, count: int) -> list[Checkpoint]:
-        """Up to `count` newest checkpoints that are whole, newest first."""
-        return list(islice(_whole(reversed(checkpoint_directories(self.last_directory).values())), count))
+    def newest(self, count: int, damaged: dict[int, str] | None = None) -> list[Checkpoint]:
+        """Up to `count` newest checkpoints that are whole, newest first; why those passed over are damaged, by step."""
+        return list(islice(_whole(reversed(checkpoint_directories(self.last_directory).items()), damaged), count))
 
     def newest_step(self) -> int | None:
         """The step of the newest checkpoint, going by its name."""
@@ -201,7 +201,17 @@ def damaged_checkpoints(directory: Path, reasons: Iterable[str]) -> TandemError:
     )
 
 
-def _whole(directories: Iterable[Path]) -> Iterator[Checkpoint]:
-    for directory in directories:
-        with suppress(DamagedCheckpointError):
+def name_damaged(damaged: Iterable[int]) -> str:
+    """Which checkpoints are damaged, in words."""
+    steps = [f"{step:,}" for step in sorted(damaged)]
+    return f"steps {', '.join(steps)} are damaged" if len(steps) > 1 else f"step {steps[0]} is damaged"
+
+
+def _whole(directories: Iterable[tuple[int, Path]], damaged: dict[int, str] | None) -> Iterator[Checkpoint]:
+    for step, directory in directories:
+        try:
             yield read(directory)
+        except DamagedCheckpointError as error:
+            # A training at work may have removed it meanwhile.
+            if damaged is not None and directory.exists():
+                damaged[step] = str(error)

@@ -14,10 +14,8 @@ from tandem.cluster.world import World
 from tandem.config import CheckpointConfig
 from tandem.errors import TandemError
 from tandem.layout import (
-    CONFIG_FILE,
     RUN_FILE,
     SUMS_FILE,
-    TOKENIZER_FILE,
     RunPaths,
     checkpoint_directories,
     checkpoint_name,
@@ -43,12 +41,14 @@ class Mirror:
 
     def __init__(self, run: Path, config: CheckpointConfig, world: World) -> None:
         paths = RunPaths(run)
-        self._run, self._keep_last = run, config.keep_last
+        self._run = run
+        # As many as the run has; with several hosts one more to resume from, as others' copies may be a step behind.
+        self._keep_last = config.keep_last + (len(world.hosts) > 1)
         self._place = None if config.mirror is None or not world.is_host_leader else open_place(config.mirror)
         # The first process has the run, the first of each host what its exchange keeps.
         kept = [paths.host_state(world.host), *([paths.best, paths.checkpoints] if world.is_leader else [])]
         self._trees = [str(directory.relative_to(run)) for directory in kept]
-        self._small = small_files(paths) if world.is_leader else []
+        self._small = paths.small_files() if world.is_leader else []
         """The first process's alone: another host must not write over their digests."""
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="mirror")
         self._copies: list[Future[None]] = []
@@ -175,8 +175,7 @@ class Mirror:
         if local and tree == RunPaths(self._run).best.name:
             kept = have & set(local)
         elif local:
-            # As many as there are here, and one more to resume from: other hosts' copies may be a step behind.
-            kept = set(sorted(have)[-self._keep_last - 1 :])
+            kept = set(sorted(have)[-self._keep_last :])
         left_over = [name for name in there if name.startswith(f"{HIDDEN}step-")]
         place.remove([f"{tree}/{name}" for name in (*map(checkpoint_name, have - kept), *left_over)])
 
@@ -203,19 +202,6 @@ class Mirror:
         return True
 
 
-def small_files(run: RunPaths) -> list[Path]:
-    """What a run needs beside its checkpoints; the file by which it is known as a run comes last."""
-    files = (
-        TOKENIZER_FILE,
-        CONFIG_FILE,
-        run.choices_file.name,
-        run.exchange_file.name,
-        run.settled_file.name,
-        RUN_FILE,
-    )
-    return [run.directory / name for name in files]
-
-
 def mirror_has_run(target: str) -> bool:
     """Whether a mirror holds a run."""
     return RUN_FILE in open_place(target).names()
@@ -231,7 +217,7 @@ def fetched_run(target: str) -> Iterator[Path]:
     with TemporaryDirectory() as temporary:
         found = place.listing(["."])["."]
         sums = found.get(SUMS_FILE)
-        for file in small_files(RunPaths(Path(temporary))):
+        for file in RunPaths(Path(temporary)).small_files():
             if file.name in found:
                 place.get(file.name, file)
             # Older versions wrote no digests of these files.
@@ -250,7 +236,7 @@ def restore_run(target: str, fetched: Path, directory: Path) -> None:
         best = run.best / checkpoint_name(step)
         if not best.exists():
             place.get(f"{run.best.name}/{best.name}", best)
-    for file in small_files(RunPaths(fetched)):
+    for file in RunPaths(fetched).small_files():
         if file.is_file():
             write_whole(directory / file.name, file.read_bytes())
 
@@ -270,6 +256,14 @@ def check_apart(target: str, directory: Path) -> None:
         raise TandemError(f"checkpoint.mirror: {target} lies in the run, {directory}; name a place on another disk")
 
 
+def check_writable(target: str) -> None:
+    """Refuse a mirror that cannot be made or written to: a new run would find out at its first checkpoint."""
+    try:
+        open_place(target).try_out()
+    except MirrorError as error:
+        raise MirrorError(f"{error}; name a place that can be written to") from error
+
+
 def check_mirror(target: str, directory: Path) -> None:
     """Refuse a mirror that holds another run."""
     place = open_place(target)
@@ -284,7 +278,10 @@ def check_mirror(target: str, directory: Path) -> None:
     place.get(RUN_FILE, copy)
     try:
         if copy.read_bytes() != (directory / RUN_FILE).read_bytes():
-            raise place.error(f"holds another run than {directory}; name an empty place")
+            raise place.error(
+                f"holds another run than {directory}; name an empty place, or remove {directory} to have the run in "
+                "the mirror restored there"
+            )
     finally:
         copy.unlink()
 

@@ -8,7 +8,7 @@ import shutil
 import subprocess
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tandem.errors import TandemError
@@ -34,6 +34,8 @@ for directory do (
 """
 # Where small files wait on the mirror's host until all of them are there.
 WAITING_FILES = ".files.writing"
+# Written to a place to see whether it can be.
+TRIAL_FILE = ".trial"
 
 
 class MirrorError(TandemError):
@@ -66,6 +68,10 @@ class MirrorPlace(ABC):
     def remove(self, paths: Sequence[str]) -> None:
         """Remove directories."""
 
+    @abstractmethod
+    def try_out(self) -> None:
+        """Make the place, write a file to it and leave nothing behind; an error if that cannot be done."""
+
     def names(self) -> set[str]:
         """What the mirror itself holds."""
         return set(self.listing(["."])["."])
@@ -89,6 +95,10 @@ class MirrorDirectory(MirrorPlace):
         super().__init__(target)
         self._root = Path(root)
 
+    def error(self, why: str) -> MirrorError:
+        # An error of the system names the file: the mirror has been named, and what lies in it is named from there.
+        return super().error(why.removeprefix(f"{self._root}: ").removeprefix(f"{self._root}/"))
+
     def listing(self, directories: Sequence[str]) -> dict[str, dict[str, bytes]]:
         with self._errors():
             return {directory: _names_and_digests(self._root / directory) for directory in directories}
@@ -111,6 +121,20 @@ class MirrorDirectory(MirrorPlace):
     def remove(self, paths: Sequence[str]) -> None:
         for path in paths:
             shutil.rmtree(self._root / path, ignore_errors=True)
+
+    def try_out(self) -> None:
+        trial = self._root / TRIAL_FILE
+        made = [path for path in (self._root, *self._root.parents) if not path.exists()]
+        with self._errors():
+            try:
+                self._root.mkdir(parents=True, exist_ok=True)
+                trial.write_bytes(b"0")
+            finally:
+                with suppress(OSError):
+                    trial.unlink()
+                for path in made:
+                    with suppress(OSError):
+                        path.rmdir()
 
     def _copy(self, source: Path, destination: Path) -> None:
         temporary = destination.with_name(_temporary(destination.name))
@@ -183,6 +207,11 @@ class MirrorHost(MirrorPlace):
     def remove(self, paths: Sequence[str]) -> None:
         if paths:
             self._run_there(f"rm -rf {' '.join(map(self._quoted, paths))}")
+
+    def try_out(self) -> None:
+        root, trial = self._quoted("."), self._quoted(TRIAL_FILE)
+        # What is left of a place that was not there is an empty one at most.
+        self._run_there(f"mkdir -p {root} && echo > {trial}; code=$?; rm -f {trial}; exit $code")
 
     def _send(self, source: Path, path: str) -> None:
         """Copy a directory to a place that has nothing of it yet."""

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 import torch
 
 from tandem.errors import TandemError
-from tandem.layout import STATE_FILE, checkpoint_directories
+from tandem.layout import STATE_FILE, checkpoint_directories, checkpoint_name
 from tandem.model.translation_model import TranslationModel, build_model
 from tandem.training.checkpoints.checkpoint import Checkpoint, read
-from tandem.training.checkpoints.checkpoint_store import CheckpointStore
+from tandem.training.checkpoints.checkpoint_store import CheckpointStore, damaged_checkpoints, name_damaged
 from tandem.training.run_directory import Run
+
+log = logging.getLogger(__name__)
 
 
 def load_model(run: Run, checkpoint: Checkpoint, device: torch.device) -> TranslationModel:
@@ -33,19 +36,7 @@ def choose_checkpoint(run: Run, choice: str) -> Checkpoint:
             raise TandemError(f"{run.directory}: nothing averaged yet; run `tandem average {run.directory}` first")
         return read(run.averaged)
     if choice in ("best", "last"):
-        kept = checkpoint_directories(store.best_directory).values()
-        found = store.best()[:1] if choice == "best" else []
-        # A training at work may have removed some meanwhile.
-        damaged = [path.name for path in kept if path.exists()]
-        if choice == "best" and not found and damaged:
-            raise TandemError(
-                f"{store.best_directory}: damaged ({', '.join(damaged)}); copy it again, or take --checkpoint last"
-            )
-        # Before the first evaluation there is no best one yet: the newest will do.
-        found = found or store.newest(1)
-        if not found:
-            raise TandemError(f"{run.directory}: no checkpoint yet; wait for the first one or train longer")
-        return found[0]
+        return _best_or_newest(run, store, choice == "best")
     if not (Path(choice) / STATE_FILE).is_file():
         places = (store.last_directory, store.best_directory)
         there = [str(path) for place in places for path in checkpoint_directories(place).values()]
@@ -54,3 +45,21 @@ def choose_checkpoint(run: Run, choice: str) -> Checkpoint:
             f"there is {', '.join(there) or 'none yet'}"
         )
     return read(Path(choice))
+
+
+def _best_or_newest(run: Run, store: CheckpointStore, best: bool) -> Checkpoint:
+    """The best checkpoint, or the newest, that is whole; a line in the log if damaged ones are passed over."""
+    damaged: dict[int, str] = {}
+    found = store.best(damaged)[:1] if best else []
+    if damaged and not found:
+        names = ", ".join(map(checkpoint_name, damaged))
+        raise TandemError(f"{store.best_directory}: damaged ({names}); copy it again, or take --checkpoint last")
+    # Before the first evaluation there is no best one yet: the newest will do.
+    found = found or store.newest(1, damaged)
+    if damaged and not found:
+        raise damaged_checkpoints(store.last_directory, list(damaged.values()))
+    if not found:
+        raise TandemError(f"{run.directory}: no checkpoint yet; wait for the first one or train longer")
+    if damaged:
+        log.warning("%s: %s; step %s is taken", run.directory, name_damaged(damaged), f"{found[0].step:,}")
+    return found[0]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from tandem.cluster.world import World
+from tandem.monitor.records import CONTINUING_FROM
 from tandem.training.checkpoints.checkpoint import INCOMPLETE, Checkpoint
 from tandem.training.checkpoints.checkpoint_store import CheckpointStore, damaged_checkpoints
 
@@ -43,11 +44,16 @@ def find_checkpoint(
             break
         names = ", ".join(world.host_names[host] for host in sorted(lacking))
         passed_over[step] = f"cannot be resumed exactly: {names} lacks the exchange's state of that step"
-    # Only the first process has read any of them.
+    # Only the first process has read any of them, and knows what is gone back from.
     if world.is_leader:
         chosen = chosen or newest
-    world.together(lambda: _go_back(store, chosen, damaged, passed_over, notice, newer))
+    world.together(lambda: _go_back(store, chosen, damaged, passed_over, notice, newer) if world.is_leader else None)
     return chosen
+
+
+def taken_again(steps: int) -> str:
+    """What going back by so many steps costs, in words."""
+    return f"{steps:,} steps are taken again" if steps > 1 else "1 step is taken again"
 
 
 def _go_back(
@@ -70,9 +76,5 @@ def _go_back(
     newer = {step: why for step, why in sorted(reasons.items(), reverse=True) if step > chosen.step}
     if newer:
         said = "; ".join(f"the checkpoint of step {step:,} {why}" for step, why in newer.items())
-        again = max(newer) - chosen.step
-        notice(
-            f"{said}; continuing from step {chosen.step:,}: {again:,} step{'s' if again > 1 else ''} "
-            f"{'are' if again > 1 else 'is'} taken again"
-        )
+        notice(f"{said}; {CONTINUING_FROM} {chosen.step:,}: {taken_again(max(newer) - chosen.step)}")
     store.go_back_to(chosen.step, damaged, name)

@@ -9,8 +9,9 @@ from tandem.cluster.liveness.liveness import PeerListener, returned_words
 from tandem.cluster.liveness.silence import Silence
 from tandem.layout import RunPaths, stack_name
 from tandem.monitor.activity import ACTIVITY
-from tandem.monitor.records import Record, Returned, Silent
-from tandem.process_exit import LOST_PEER_CODE, end_process, say
+from tandem.monitor.records import FAILED, Record, Returned, Silent
+from tandem.process_exit import end_process, say
+from tandem.process_signals import lost_peer_code
 from tandem.training.trainer import Trainer
 
 
@@ -53,10 +54,10 @@ class TrainingPeers(PeerListener):
     def lost(self, words: str, speaks: bool) -> None:
         left = self._trainer.emergency_save()
         with suppress(OSError, ValueError):
-            self._trainer.end(f"failed: {words}", device_answers=False)
+            self._trainer.end(f"{FAILED}{words}", device_answers=False)
         if speaks:
             say(f"{words}; {left}")
-        end_process(LOST_PEER_CODE)
+        end_process(lost_peer_code())
 
     def _say(self, record: Record, words: str) -> None:
         # The first process's views are on its terminal; other hosts have none.

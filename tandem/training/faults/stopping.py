@@ -73,6 +73,7 @@ def end_at_once(trainer: Trainer, number: int) -> NoReturn:
             reason=ASKED_TO_STOP,
             best_bleu=progress.best_bleu,
             best_step=progress.best_step,
+            best_first_sentences=progress.best_first_sentences,
             seconds={},
             signal=name,
             at_once=True,

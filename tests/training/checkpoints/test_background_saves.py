@@ -53,15 +53,15 @@ class Heard(View):
 class Session:
     """What a training has to do with its checkpoints, without the training."""
 
-    def __init__(self, run: Path, config: Config, journals: Path, keep_last: int = 2) -> None:
+    def __init__(self, run: Path, config: Config, journals: Path, keep_last: int, mirror: Path | None) -> None:
         self.state = TrainState.fresh(config, 64, ALONE.device)
         self.heard = Heard()
         self.recorder = Recorder(Journal(journals, 0), [self.heard])
-        kept = CheckpointConfig(keep_last=keep_last)
+        kept = CheckpointConfig(keep_last=keep_last, mirror=None if mirror is None else str(mirror))
         self.store = WritableCheckpointStore(run, kept)
         exchange_state = ExchangeState(run, ALONE, ExchangePlan("allreduce"), ExchangeConfig(), keep_last=2)
-        mirror = Mirror(run, kept, ALONE)
-        self.saves = BackgroundSaves(ALONE, self.store, exchange_state, mirror, self.recorder, 0)
+        copies = Mirror(run, kept, ALONE)
+        self.saves = BackgroundSaves(ALONE, self.store, exchange_state, copies, self.recorder, 0)
 
     def save(self, *, last: bool = False) -> None:
         take_step(self.state)
@@ -81,8 +81,8 @@ Start = Callable[..., Session]
 
 @pytest.fixture
 def start(tiny_config: Callable[..., Config], tmp_path: Path) -> Start:
-    def begin(run: Path, keep_last: int = 2) -> Session:
-        return Session(run, tiny_config(), tmp_path / "journals", keep_last)
+    def begin(run: Path, keep_last: int = 2, mirror: Path | None = None) -> Session:
+        return Session(run, tiny_config(), tmp_path / "journals", keep_last, mirror)
 
     return begin
 
@@ -150,7 +150,8 @@ def test_the_first_checkpoint_that_cannot_be_written_ends_the_run(start: Start, 
     session.save()
     with pytest.raises(
         TandemError,
-        match=r"rank 0 on vm1: .*/run/checkpoints/step-00000001: cannot save the checkpoint \(the disk is full\); mend",
+        match=r"rank 0 on vm1: .*/run/checkpoints/step-00000001: cannot save the checkpoint \(the disk is full\); mend "
+        r"that and start the run again; no checkpoint was saved yet: it begins again$",
     ):
         session.saves.settle(goes_on=True)
     # A program that only uses Tandem goes on, and still hears its signals.
@@ -184,9 +185,34 @@ def test_the_last_checkpoint_of_a_session_must_be_written(start: Start, tmp_path
         with suppress(OSError), (disk / "filler").open("wb", buffering=0) as file:
             while file.write(bytes(4096)):
                 pass
-        with pytest.raises(TandemError, match=r"rank 0 on vm1: .*step-00000002: cannot save .* \(the disk is full\)"):
+        take_step(session.state)
+        with pytest.raises(
+            TandemError,
+            match=r"rank 0 on vm1: .*step-00000003: cannot save .* \(the disk is full\); .*"
+            r"; it continues after step 1, 2 steps are taken again$",
+        ):
             session.save(last=True)
         assert session.steps == [1]
+
+
+@pytest.mark.parametrize("last", [False, True])
+def test_a_best_one_is_mirrored_where_a_checkpoint_fails(last: bool, start: Start, tmp_path: Path) -> None:
+    session = start(tmp_path / "run", mirror=tmp_path / "place")
+    session.save_and_settle()
+    # Or that copy might see what comes now.
+    session.saves.finish_mirror(1)
+    take_step(session.state)
+    session.saves.save_if_best(session.state, 10.0)
+    # A file, which cannot be the directory that the checkpoint is written to.
+    (session.store.last_directory / ".step-00000003.writing").touch()
+    if last:
+        with pytest.raises(TandemError, match="step-00000003: cannot save the checkpoint"):
+            session.save(last=True)
+    else:
+        session.save_and_settle()
+        session.saves.finish_mirror(3)
+    assert list(checkpoint_directories(tmp_path / "place/best")) == [2]
+    assert list(checkpoint_directories(tmp_path / "place/checkpoints")) == [1]
 
 
 class PatientMirror(Mirror):
@@ -218,7 +244,10 @@ def test_nor_may_a_best_one_be_missing_at_the_end(start: Start, tmp_path: Path) 
     session.save_and_settle()
     (tmp_path / "run/best").touch()  # which cannot be a directory
     session.saves.save_if_best(session.state, 10.0)
-    with pytest.raises(TandemError, match=r"rank 0 on vm1: .*/run/best/step-00000001: cannot save the checkpoint"):
+    with pytest.raises(
+        TandemError,
+        match=r"rank 0 on vm1: .*/run/best/step-00000001: cannot save the checkpoint .*; it continues after step 2$",
+    ):
         session.save(last=True)
     assert session.steps == [1, 2]
     assert "step 1 is not kept as a best checkpoint" in session.heard.notices[0]

@@ -25,10 +25,11 @@ from tandem.training.checkpoints import mirror_place
 from tandem.training.checkpoints.checkpoint import DIVERGED, read
 from tandem.training.checkpoints.checkpoint_store import WritableCheckpointStore
 from tandem.training.checkpoints.exchange_state import ExchangeState
-from tandem.training.checkpoints.mirror import Mirror, check_apart, fetched_run, restore_run
+from tandem.training.checkpoints.mirror import Mirror, check_apart, check_writable, fetched_run, restore_run
 from tandem.training.checkpoints.mirror_place import MirrorDirectory, MirrorError, MirrorHost, MirrorPlace, open_place
 from tandem.training.train_state import TrainState
 from tests.cluster.ranks import free_port
+from tests.disks import small_disk
 from tests.training.checkpoints.test_checkpoint import (
     change_a_letter_of_the_digests,
     flip_a_byte,
@@ -137,6 +138,20 @@ def test_another_host_leaves_the_runs_files_and_their_digests_alone(run: Path, t
     assert {name: content for name, content in contents(place).items() if not name.startswith("hosts/")} == before
 
 
+@pytest.mark.parametrize(("hosts", "kept"), [(((0,),), [2]), (((0,), (1,)), [1, 2])])
+def test_a_mirror_keeps_what_the_run_does_and_one_more_for_a_host_that_is_late(
+    hosts: tuple[tuple[int, ...], ...], kept: list[int], run: Path, tmp_path: Path
+) -> None:
+    place = tmp_path / "place"
+    copied(run, place)
+    shutil.rmtree(run / "checkpoints/step-00000001")
+    world = World(0, len(hosts), torch.device("cpu"), host_names=("vm1", "vm2")[: len(hosts)], hosts=hosts)
+    mirror = Mirror(run, CheckpointConfig(mirror=str(place), keep_last=1), world)
+    mirror.copy()
+    assert mirror.finish(300)
+    assert steps(place / "checkpoints") == kept
+
+
 class Ending(Future[None]):
     """A copy that ends as soon as somebody has heard that it has not yet."""
 
@@ -172,8 +187,8 @@ def test_a_place_that_fails_is_told_once_and_once_when_it_is_back(run: Path, tmp
     mirror = mirror_of(run, tmp_path / "file/place")
     mirror.copy()
     assert not mirror.finish(300)
-    assert f"checkpoint.mirror: {tmp_path}/file/place: " in (said := mirror.pop_trouble())
-    assert "training goes on without a copy, which is tried again at every checkpoint" in said
+    said = f"checkpoint.mirror: {tmp_path}/file/place: Not a directory; training goes on without a copy, "
+    assert mirror.pop_trouble() == f"{said}which is tried again at every checkpoint"
     mirror.copy()
     # The end of a run says that there is no copy, however long ago it was told that the place fails.
     assert not mirror.finish(300)
@@ -183,6 +198,16 @@ def test_a_place_that_fails_is_told_once_and_once_when_it_is_back(run: Path, tmp
     assert mirror.finish(300)
     assert mirror.pop_trouble().endswith("has everything again")
     assert mirrored(tmp_path / "file/place") == contents(run)
+
+
+def test_what_fails_in_a_mirror_is_named_from_there(run: Path, tmp_path: Path) -> None:
+    place = tmp_path / "place"
+    place.mkdir()
+    (place / "checkpoints").touch()
+    mirror = mirror_of(run, place)
+    mirror.copy()
+    assert not mirror.finish(300)
+    assert mirror.pop_trouble().startswith(f"checkpoint.mirror: {place}: checkpoints: File exists; ")
 
 
 def test_a_checkpoint_that_is_lost_or_damaged_here_comes_from_the_mirror(run: Path, tmp_path: Path) -> None:
@@ -326,6 +351,18 @@ def test_damage_of_the_small_files_in_the_mirror_is_noticed(
         pass
 
 
+@pytest.mark.parametrize("failing", [CONFIG_FILE, "settled.json"])
+def test_a_restore_that_breaks_off_leaves_nothing_that_counts_as_a_run(failing: str, run: Path, tmp_path: Path) -> None:
+    place, again = tmp_path / "place", tmp_path / "again"
+    (run / failing).write_text(failing)
+    copied(run, place)
+    # A file cannot be written where a directory has its name.
+    (again / failing).mkdir(parents=True)
+    with fetched_run(str(place)) as fetched, pytest.raises(IsADirectoryError):
+        restore_run(str(place), fetched, again)
+    assert not (again / RUN_FILE).exists()
+
+
 @pytest.mark.parametrize("renames", range(8))
 def test_a_copy_of_changed_files_that_breaks_off_leaves_a_run_to_restore(
     renames: int, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -355,6 +392,29 @@ def test_a_mirror_inside_of_the_run_is_refused(below: str, tmp_path: Path) -> No
         check_apart(str(tmp_path / "run" / below), tmp_path / "run")
     check_apart(str(tmp_path / "run-mirror"), tmp_path / "run")
     check_apart(f"vm2:{tmp_path}/run", tmp_path / "run")
+
+
+def test_a_place_that_cannot_be_written_to_is_refused_before_a_run_begins(
+    tiny_corpus: PreparedCorpus, tiny_config: Callable[..., Config], tmp_path: Path
+) -> None:
+    with pytest.raises(TandemError, match=r"^checkpoint.mirror: /proc/nope: No such .*; name a place that can be writ"):
+        train(tiny_config("checkpoint.mirror=/proc/nope"), tiny_corpus, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("host", ["", "vm2:"])
+def test_a_place_is_tried_out_without_a_trace(host: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RSYNC_RSH", str(CountingShell(tmp_path).command))
+    place = tmp_path / "new/place"
+    check_writable(f"{host}{place}")
+    assert not list((tmp_path / "new").rglob("*.*"))
+    (tmp_path / "file").touch()
+    with pytest.raises(MirrorError, match=r"Not a directory.*; name a place that can be written to"):
+        check_writable(f"{host}{tmp_path}/file/below")
+    with small_disk(tmp_path / "disk", "4k") as disk:
+        (disk / "filler").write_bytes(bytes(4096))
+        with pytest.raises(MirrorError, match=r"(the disk is full|No space left on device|I/O error); name"):
+            check_writable(f"{host}{disk}")
 
 
 class CountingShell:
@@ -434,7 +494,8 @@ def test_a_run_whose_machine_is_lost_goes_on_from_the_mirror_with_the_same_bits(
     settings = ("schedule.kind=inverse_sqrt", "evaluation.every_steps=4")
     train(tiny_config(*settings), tiny_corpus, tmp_path / "undisturbed")
     mirrored = tiny_config(*settings, f"checkpoint.mirror={place}")
-    train(mirrored.with_settings("train", max_steps=8), tiny_corpus, run)
+    _, heard = train(mirrored.with_settings("train", max_steps=8), tiny_corpus, run)
+    assert said(heard)[0] == f"the mirror {place} holds no run: a new run begins"
     shutil.rmtree(run)
     _, heard = train(mirrored, tiny_corpus, run)
     assert f"the run was not here, and comes from its mirror, {place}" in said(heard)
@@ -460,8 +521,22 @@ def test_a_run_whose_machine_is_lost_goes_on_from_the_mirror_with_the_same_bits(
             train(another, tiny_corpus, tmp_path / "new")
         assert not (tmp_path / "new").exists()
     # A mirror belongs to one run.
-    with pytest.raises(TandemError, match=r"holds another run than .*undisturbed; name an empty place"):
+    undisturbed = tmp_path / "undisturbed"
+    with pytest.raises(
+        TandemError, match=rf"holds another run than {undisturbed}; name an empty place, or remove {undisturbed} to"
+    ):
         train(mirrored, tiny_corpus, tmp_path / "undisturbed")
+
+
+def test_a_restore_that_broke_off_before_the_run_was_known_is_made_again(
+    tiny_corpus: PreparedCorpus, tiny_config: Callable[..., Config], tmp_path: Path
+) -> None:
+    run, mirrored = tmp_path / "run", tiny_config(f"checkpoint.mirror={tmp_path / 'place'}", "train.max_steps=4")
+    train(mirrored, tiny_corpus, run)
+    (run / RUN_FILE).unlink()
+    assert (run / "settled.json").is_file()
+    _, heard = train(mirrored, tiny_corpus, run)
+    assert f"the run was not here, and comes from its mirror, {tmp_path / 'place'}" in said(heard)
 
 
 @pytest.mark.parametrize(
@@ -469,7 +544,10 @@ def test_a_run_whose_machine_is_lost_goes_on_from_the_mirror_with_the_same_bits(
     [
         (CONFIG_FILE, "config.yaml: damaged or missing there"),
         # Of a mirror without digests, as older versions have written it.
-        (SUMS_FILE, "the run there cannot be read; name an empty place to begin a new run: .*place/run.json: damaged"),
+        (
+            SUMS_FILE,
+            r"the run there cannot be read; name an empty place to begin a new run: .*/run.json: damaged [^;]*$",
+        ),
     ],
 )
 def test_a_run_that_cannot_be_restored_leaves_nothing_here(
