@@ -21,7 +21,7 @@ from tandem.monitor.records import (
     Started,
 )
 from tandem.monitor.views import View
-from tandem.units import clock_time
+from tandem.units import clock_time, first_sentences_note
 
 # Printed at the start of a run on GPUs that sums in whatever order its kernels finish.
 NOT_DETERMINISTIC = (
@@ -153,9 +153,12 @@ def progress_line(record: Progressed) -> str:
 
 
 def evaluation_lines(record: Evaluated) -> list[str]:
+    counted = f"{record.sentences} sentences"
+    if record.first_sentences is not None:
+        counted = f"the first {counted} of {record.all_sentences:,}: it cannot translate yet"
     lines = [
         f"[bold]step {record.step:,}: {record.split} BLEU {record.bleu:.2f}[/bold]  loss {record.eval_loss:.3f}  "
-        f"perplexity {record.perplexity:.2f}  [dim]({record.sentences} sentences, {record.seconds:.1f} s)[/dim]"
+        f"perplexity {record.perplexity:.2f}  [dim]({counted}, {record.seconds:.1f} s)[/dim]"
     ]
     for sample in record.samples:
         lines.append(f"    [dim]source    [/dim] {literal(sample.source)}")
@@ -165,8 +168,11 @@ def evaluation_lines(record: Evaluated) -> list[str]:
 
 
 def ended_line(record: Ended) -> str:
-    best = "" if record.best_bleu is None else f"; best dev BLEU {record.best_bleu:.2f} at step {record.best_step:,}"
-    if record.reason.startswith("failed: "):
+    best = ""
+    if record.best_bleu is not None:
+        note = first_sentences_note(record.best_first_sentences)
+        best = f"; best dev BLEU {record.best_bleu:.2f}{note} at step {record.best_step:,}"
+    if record.failed:
         # Why is told by the error itself, once.
         return f"failed after step {record.step:,}{best}"
     asked, remedy = (f" ({record.signal})", "; the same command continues the run") if record.signal else ("", "")

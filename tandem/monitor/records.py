@@ -72,6 +72,8 @@ class Started(Record):
     batch_tokens: Count | None = None
     """Most tokens on either side of a micro-batch, as chosen where that was left open."""
     micro_batches: Count | None = None
+    lanes: Count = 1
+    """Micro-batches that are worked through side by side: each has its share of the threads."""
     compiled: bool = False
     """Whether torch.compile fuses each layer's kernels."""
     deterministic: bool | None = None
@@ -222,7 +224,7 @@ class Sample:
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluated(Record):
-    """The model measured on a whole split."""
+    """The model measured on a split; its BLEU, while it cannot translate yet, on the first sentences."""
 
     kind: Literal["evaluated"] = "evaluated"
     split: str
@@ -231,8 +233,16 @@ class Evaluated(Record):
     bleu: float
     signature: str
     sentences: Count
+    """Translated ones, which BLEU is of."""
+    all_sentences: Count | None = None
+    """Those of the split; None in journals of versions that translated them all."""
     seconds: Number
     samples: list[Sample] = field(default_factory=list)
+
+    @property
+    def first_sentences(self) -> int | None:
+        """How many sentences BLEU is of, where that is not all of the split."""
+        return None if self.all_sentences is None or self.sentences >= self.all_sentences else self.sentences
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -269,6 +279,8 @@ class RolledBack(Record):
 NOT_FINITE, EXPLODED = "the gradient is not finite", "the loss has exploded"
 # How a notice says that memory did not suffice and steps go on in smaller parts; a report looks for these words.
 WORKED_IN_PARTS = "each micro-batch is worked through in"
+# How a notice says from where a run continues that passed over newer checkpoints; a report looks for these words.
+CONTINUING_FROM = "continuing from step"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -307,6 +319,10 @@ class Returned(Record):
     message: str
 
 
+# Why a process ended that took its last step, and how the reason of one that failed begins; a report looks for these.
+FINISHED, FAILED = "finished", "failed: "
+
+
 @dataclass(frozen=True, kw_only=True)
 class Ended(Record):
     """A process stopped working on the run, and why."""
@@ -319,8 +335,14 @@ class Ended(Record):
     """Seconds by part, since the last stretch of steps."""
     signal: str | None = None
     """Name of the signal that asked for it, such as SIGTERM."""
+    best_first_sentences: Count | None = None
+    """How many of the first dev sentences the best BLEU is of; None if it is of all."""
     at_once: bool = False
     """Whether it ended without the others, at a second signal or when its time to save and stop was over."""
+
+    @property
+    def failed(self) -> bool:
+        return self.reason.startswith(FAILED)
 
 
 AnyRecord: TypeAlias = Annotated[

@@ -92,12 +92,10 @@ class StepClock:
         else:
             self._blocks = [block for block in self._blocks if is_past(block[2])]
             self._exposures = [exposure for exposure in self._exposures if is_past(exposure[1].done)]
-        for part, start, end in self._blocks:
-            seconds[part] += seconds_between(start, end) - self._slept_during(start, end)
-        silent = self._split_exposures(seconds)
+        silent = self._add_blocks(seconds) + self._split_exposures(seconds)
         stop = time.perf_counter()
         seconds["other"] = stop - self._lap_start - sum(seconds.values())
-        # All processes also meet outside of exchanges, such as before an evaluation.
+        # All processes also meet outside of exchanges and blocks, such as when one has a trouble to tell.
         waited = max(min(self._silent_between(self._lap_start, stop) - silent, seconds["other"]), 0.0)
         seconds["waiting"] += waited
         seconds["other"] -= waited
@@ -105,17 +103,27 @@ class StepClock:
         self._silences = {rank: span for rank, span in [*self._silences.items()] if span[1] > stop}
         return seconds
 
-    def _slept_during(self, start: Instant, end: Instant) -> float:
-        """Seconds of a block in which this process was stopped; a GPU, whose clock is another, may have worked on."""
-        if not isinstance(start, float) or not isinstance(end, float):
-            return 0.0
-        return sum(max(min(end, woken) - max(start, asleep), 0.0) for asleep, woken in self._sleeps)
+    def _awake_between(self, start: Instant, end: Instant) -> float:
+        """Seconds in which this process was not stopped; a GPU, whose clock is another, may have worked on."""
+        seconds = seconds_between(start, end)
+        if isinstance(start, float) and isinstance(end, float):
+            seconds -= sum(max(min(end, woken) - max(start, asleep), 0.0) for asleep, woken in self._sleeps)
+        return seconds
+
+    def _add_blocks(self, seconds: dict[str, float]) -> float:
+        """Charge the blocks of this lap; seconds of them in which a peer was silent."""
+        silent = 0.0
+        for part, start, end in self._blocks:
+            lasted = self._awake_between(start, end)
+            silent += self._silent_during(start, end, lasted)
+            seconds[part] += lasted
+        return silent
 
     def _split_exposures(self, seconds: dict[str, float]) -> float:
-        """Charge the exchanges of this lap; seconds of them in which a peer was silent."""
-        silent_in_all = 0.0
+        """Charge the exchanges of this lap; seconds of those outside of blocks in which a peer was silent."""
+        silent_outside = 0.0
         measured = [
-            (seconds_between(exposure.ready, exposure.met), seconds_between(exposure.ready, exposure.done))
+            (self._awake_between(exposure.ready, exposure.met), self._awake_between(exposure.ready, exposure.done))
             for _, exposure in self._exposures
             if exposure.met is not None
         ]
@@ -123,29 +131,31 @@ class StepClock:
             waits, lasted = (sum(column) for column in zip(*measured, strict=True))
             self._mean_wait, self._wait_share = waits / len(measured), waits / lasted if lasted else 0.0
         for part, exposure in self._exposures:
-            exposed = seconds_between(exposure.ready, exposure.done)
+            exposed = self._awake_between(exposure.ready, exposure.done)
             if exposure.met is not None:
-                wait = seconds_between(exposure.ready, exposure.met)
+                wait = self._awake_between(exposure.ready, exposure.met)
             else:
                 # Where backward hides most of the exchange, what is left is mostly waiting: the mean says so. Where
                 # it hides nothing, a long exchange is long on both counts: the share says so.
                 wait = min(exposed, max(self._mean_wait, exposed * self._wait_share))
-            silent = self._silent_during(exposure, exposed)
-            silent_in_all += silent
+            silent = self._silent_during(exposure.ready, exposure.done, exposed)
             wait = max(wait, silent)
             seconds["waiting"] += wait
             seconds["communication"] += exposed - wait
-            if part is not None:
+            if part is None:
+                silent_outside += silent
+            else:
                 seconds[part] -= exposed
-        return silent_in_all
+        return silent_outside
 
-    def _silent_during(self, exposure: Exposure, exposed: float) -> float:
-        """Seconds of an exchange in which some peer was silent; on a GPU, whose clock is another, at most that long."""
-        if isinstance(exposure.ready, float) and isinstance(exposure.done, float):
-            return min(self._silent_between(exposure.ready, exposure.done), exposed)
-        return min(self._silent_between(self._lap_start, time.perf_counter()), exposed)
+    def _silent_during(self, start: Instant, end: Instant, seconds: float) -> float:
+        """Seconds of a block or exchange in which some peer was silent; on a GPU, whose clock is another, at most."""
+        if not isinstance(start, float) or not isinstance(end, float):
+            start, end = self._lap_start, time.perf_counter()
+        return min(self._silent_between(start, end), seconds)
 
     def _silent_between(self, start: float, end: float) -> float:
+        """Seconds in which some peer was silent and this process was not stopped."""
         # Copied, because a silence is told by another thread.
         spans = [*self._silences.values()]
-        return max([0.0, *(min(end, back) - max(start, silent) for silent, back in spans)])
+        return max([0.0, *(self._awake_between(max(start, silent), min(end, back)) for silent, back in spans)])

@@ -170,6 +170,11 @@ def test_ends(reason: str, signal: str | None, bleu: float | None, expected: str
     assert ended_line(end) == expected + (" the run" if signal else "")
 
 
+def test_the_best_bleu_of_some_sentences_says_so() -> None:
+    end = example(Ended, step=20, reason="finished", best_bleu=0.1, best_step=20, best_first_sentences=100)
+    assert ended_line(end) == "finished at step 20; best dev BLEU 0.10 (first 100 sentences) at step 20"
+
+
 def test_a_process_that_ends_at_once_tells_it_in_its_own_last_sentence() -> None:
     assert shown(example(Ended, reason="stopped on request", signal="SIGTERM", at_once=True)) == ""
 

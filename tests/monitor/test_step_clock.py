@@ -151,9 +151,10 @@ def test_a_block_that_fails_is_charged_too(hands: Hands) -> None:
     assert clock.lap()["evaluation"] == 7
 
 
+EXCHANGES = ("exchange inside", "exchange outside", "unsampled exchange")
 EVENTS = st.lists(
     st.tuples(
-        st.sampled_from([*STEP_PARTS, "nothing", "exchange inside", "exchange outside", "unsampled exchange", "lap"]),
+        st.sampled_from([*STEP_PARTS, *EXCHANGES, "nothing", "sleep", "silence", "return", "lap"]),
         st.integers(0, 2**20),
         st.integers(0, 8),
     ),
@@ -186,6 +187,17 @@ def test_whatever_happens_the_parts_make_the_whole(events: list[tuple[str, int, 
                 with clock.measure("compute"):
                     hands.wait(seconds)
                 clock.exchanged(Exposure(begin, None, hands.now), inside="compute")
+            elif what == "sleep":
+                # It ends in the midst of an exchange, and began there or before.
+                with clock.measure("compute"):
+                    hands.wait(2 * seconds)
+                    clock.slept(seconds * share / 4)
+                    hands.wait(seconds)
+                clock.exchanged(Exposure(begin + seconds, met + seconds, hands.now), inside="compute")
+            elif what == "silence":
+                clock.peer_silent(share, seconds)
+            elif what == "return":
+                clock.peer_returned(share)
             else:
                 with clock.measure(cast(StepPart, what)):
                     hands.wait(seconds)
@@ -228,6 +240,32 @@ def test_what_no_part_claims_while_a_peer_is_silent_is_a_wait_for_it(hands: Hand
     assert (seconds["waiting"], seconds["other"]) == (26, 7)
 
 
+def test_what_a_block_or_an_exchange_has_waited_for_a_silent_peer_is_not_waited_again(hands: Hands) -> None:
+    clock = StepClock(CPU)
+    with clock.measure("waiting"):
+        hands.wait(20)
+        clock.peer_silent(1, seconds=20)
+    with clock.measure("compute"):
+        hands.wait(8)
+    clock.exchanged(Exposure(1022.0, None, 1028.0), inside="compute")
+    hands.wait(4)
+    clock.exchanged(Exposure(1028.0, None, 1032.0))
+    clock.peer_returned(1)
+    hands.wait(5)
+    seconds = clock.lap()
+    assert (seconds["waiting"], seconds["compute"], seconds["other"]) == (20 + 6 + 4, 2, 5)
+
+
+def test_a_process_that_is_stopped_waits_for_nobody(hands: Hands) -> None:
+    clock = StepClock(CPU)
+    hands.wait(40)
+    clock.slept(30)
+    clock.peer_silent(1, seconds=35)
+    clock.peer_returned(1)
+    seconds = clock.lap()
+    assert (seconds["waiting"], seconds["other"]) == (5, 35)
+
+
 def test_a_time_in_which_this_process_was_stopped_is_no_work(hands: Hands) -> None:
     clock = StepClock(CPU)
     with clock.measure("compute"):
@@ -238,3 +276,17 @@ def test_a_time_in_which_this_process_was_stopped_is_no_work(hands: Hands) -> No
     with clock.measure("compute"):
         hands.wait(5)
     assert clock.lap()["compute"] == 5
+
+
+@pytest.mark.parametrize("met", [1060.5, None])
+def test_a_stop_in_the_midst_of_an_exchange_is_taken_out_once(met: float | None, hands: Hands) -> None:
+    clock = StepClock(CPU)
+    with clock.measure("compute"):
+        hands.wait(60.5)
+        clock.slept(60)
+        hands.wait(0.5)
+    clock.exchanged(Exposure(1000.25, met, 1060.75), inside="compute")
+    seconds = clock.lap()
+    waited = 0 if met is None else 0.25
+    assert (seconds["compute"], seconds["other"]) == (0.5, 60)
+    assert (seconds["waiting"], seconds["communication"]) == (waited, 0.5 - waited)

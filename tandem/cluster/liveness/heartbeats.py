@@ -25,7 +25,7 @@ from tandem.cluster.liveness.connection import ClosedConnectionError, LineConnec
 from tandem.cluster.liveness.pulse import Beat, Pulse, Timing
 from tandem.cluster.liveness.silence import Cause, LostPeers, Silence
 from tandem.monitor.activity import EXCHANGE
-from tandem.process_exit import LOST_PEER_CODE
+from tandem.process_signals import lost_peer_code
 
 HUB = 0
 # Connections that have not said yet who they are: more than these are strangers'.
@@ -179,7 +179,7 @@ class Heartbeats:
         if self._lost_at is not None:
             if now - self._lost_at > self._timing.last_resort:
                 # Whoever should end this process cannot: its disk or its terminal hangs.
-                os._exit(LOST_PEER_CODE)
+                os._exit(lost_peer_code())
             return
         found = list(self._silences(now))
         silent = {rank for silence in found for rank in silence.ranks}

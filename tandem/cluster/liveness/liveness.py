@@ -16,8 +16,8 @@ from typing import Any
 from tandem.cluster.liveness.heartbeats import HUB, CameBack, Event, FellSilent, Heartbeats, Roster, Slept
 from tandem.cluster.liveness.pulse import TIMING, Pulse
 from tandem.cluster.liveness.silence import LostPeers, Silence
-from tandem.process_exit import LOST_PEER_CODE, end_process, say
-from tandem.process_signals import heard_signal
+from tandem.process_exit import end_process, say
+from tandem.process_signals import heard_signal, lost_peer_code
 
 CONNECT_SECONDS = 10.0
 # The reason that others are given for the end of a process is a sentence, not a listing.
@@ -52,7 +52,7 @@ class PeerListener:
         """The run cannot go on, and the main thread does not come back: end this process."""
         if speaks:
             say(f"{words}; {START_AGAIN}")
-        end_process(LOST_PEER_CODE)
+        end_process(lost_peer_code())
 
 
 def returned_words(rank: int, host: str, seconds: float) -> str:

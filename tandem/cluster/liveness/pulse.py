@@ -4,7 +4,8 @@ A phase that is merely long is no fault, so four things must come together befor
 
 - it has been in one phase for far longer than ever before, or has never finished one like it and takes minutes;
 - it is at rest: a thread that computes uses a processor, or stands in the queue for one on a crowded machine;
-- it moves no data, nor does a process that it has started: a checkpoint from a slow disk or mirror takes its time;
+- so are the other threads, which it may wait for, and no data moves, here or in a process that it has started: a
+  checkpoint from a slow disk or mirror takes its time;
 - somebody waits for it, which only the process that hears all others can tell.
 """
 
@@ -13,7 +14,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -75,7 +76,8 @@ class Pulse:
         self._before = ACTIVITY.stay
         self._hung = False
         self._used: deque[tuple[float, float]] = deque(maxlen=RESTING_BEATS + 1)
-        self._moved: deque[tuple[float, dict[int, int]]] = deque(maxlen=RESTING_BEATS + 1)
+        self._beside: deque[tuple[float, dict[int, int], dict[int, float]]] = deque(maxlen=RESTING_BEATS + 1)
+        """Bytes moved and seconds worked so far."""
         self._clock = _main_thread_clock()
 
     def beat(self, now: float) -> Beat:
@@ -88,15 +90,15 @@ class Pulse:
         self._used.append((now, self._clock()))
         suspected = now - stay.since > self._limit(stay) and stay.phase != EXCHANGE and self._at_rest()
         if not suspected:
-            self._moved.clear()
-        self._hung = suspected and not self._may_move_data(now)
+            self._beside.clear()
+        self._hung = suspected and not self._may_wait_for_work(now)
         return Beat(stay.phase, max(now - stay.since, 0.0), self._step(), self._hung)
 
     def slept(self) -> None:
         """Forget what the main thread seemed to do while the whole process was stopped."""
         self._before = ACTIVITY.stay
         self._used.clear()
-        self._moved.clear()
+        self._beside.clear()
 
     def _limit(self, stay: Stay) -> float:
         timing = self._timing
@@ -113,14 +115,18 @@ class Pulse:
         (start, used), (end, used_since) = self._used[0], self._used[-1]
         return used_since - used < RESTING_SHARE * (end - start)
 
-    def _may_move_data(self, now: float) -> bool:
-        """Whether data moves, or it is too early to tell; not looked at before there is a suspicion: it costs more."""
-        self._moved.append((now, _moved_bytes()))
-        if len(self._moved) <= RESTING_BEATS:
+    def _may_wait_for_work(self, now: float) -> bool:
+        """Whether data moves or another thread works, or it is too early to tell.
+
+        Not looked at before there is a suspicion: it costs more.
+        """
+        self._beside.append((now, _moved_bytes(), _worked_seconds()))
+        if len(self._beside) <= RESTING_BEATS:
             return True
-        (start, before), (end, after) = self._moved[0], self._moved[-1]
-        grown = sum(count - before.get(mover, 0) for mover, count in after.items())
-        return grown >= MOVING_BYTES * (end - start)
+        (start, moved, worked), (end, moved_since, worked_since) = self._beside[0], self._beside[-1]
+        if _growth(moved, moved_since) >= MOVING_BYTES * (end - start):
+            return True
+        return _growth(worked, worked_since) >= RESTING_SHARE * (end - start)
 
 
 def _main_thread_clock() -> Callable[[], float]:
@@ -131,11 +137,32 @@ def _main_thread_clock() -> Callable[[], float]:
     main = threading.main_thread()
     queue = Path(f"/proc/self/task/{main.native_id}/schedstat")
     if queue.exists():
-        return lambda: sum(map(int, queue.read_text().split()[:2])) / 1e9
+        return lambda: _scheduled_seconds(queue)
     if main.ident is None or not hasattr(time, "pthread_getcpuclockid"):
         return lambda: 0.0
     clock = time.pthread_getcpuclockid(main.ident)
     return lambda: time.clock_gettime(clock)
+
+
+def _growth(before: Mapping[int, float], after: Mapping[int, float]) -> float:
+    """By how much all have grown together that are there now."""
+    return sum(value - before.get(key, 0) for key, value in after.items())
+
+
+def _worked_seconds() -> dict[int, float]:
+    """For how long each thread has used a processor or stood in the queue for one; nothing where nobody says."""
+    worked = {}
+    with suppress(OSError):
+        for task in Path("/proc/self/task").iterdir():
+            # It may have ended.
+            with suppress(OSError):
+                worked[int(task.name)] = _scheduled_seconds(task / "schedstat")
+    return worked
+
+
+def _scheduled_seconds(path: Path) -> float:
+    """Seconds on a processor and in the queue for one, by the kernel's account of a thread."""
+    return sum(map(int, path.read_text().split()[:2])) / 1e9
 
 
 def _moved_bytes() -> dict[int, int]:

@@ -26,7 +26,7 @@ from tandem.monitor.watch.drawing import (
     table,
 )
 from tandem.monitor.watch.run_state import HostState, RunState, SessionState
-from tandem.units import clock_time, elapsed
+from tandem.units import clock_time, elapsed, first_sentences_note
 
 # Wider, the eye would lose the line on its way from left to right.
 WIDEST = 120
@@ -106,8 +106,8 @@ class RunScreen:
         if session is None:
             return Text("waiting for the first record", "yellow")
         if session.ended is not None:
-            reason = printable(session.ended.reason)
-            return Text(f"ended: {reason}", "bold red" if reason.startswith("failed") else "bold green")
+            style = "bold red" if session.ended.failed else "bold green"
+            return Text(f"ended: {printable(session.ended.reason)}", style)
         if silent is not None:
             return Text(f"no sign of life for {elapsed(silent)}", "bold red")
         if silences := self.state.silences(self.now):
@@ -134,16 +134,16 @@ class RunScreen:
         progressed, moment = session.progressed, self._moment(session)
         total = session.started.max_steps if progressed is None else progressed.max_steps
         share = session.step / total if total else 1.0
-        so_far = clock_time(max(moment - session.began, 0.0))
-        facts = [f"step {session.step:,} of {total:,}", f"{share:.1%}", f"{so_far} so far"]
+        # The steps are those of all sessions, the time is this one's.
+        since = f"in session {self.state.sessions}" if self.state.sessions > 1 else "so far"
+        lasted = clock_time(max(moment - session.began, 0.0))
+        facts = [f"step {session.step:,} of {total:,}", f"{share:.1%}", f"{lasted} {since}"]
         stands = self.state.silences(self.now) or self.state.stalled_seconds() is not None
         if progressed is not None and moment == self.now and not stands:
             left = progressed.seconds_left - (moment - progressed.timestamp)
             facts.append(f"{clock_time(max(left, 0.0))} left")
         if progressed is not None:
             facts.append(f"epoch {progressed.epoch:.1f}")
-        if self.state.sessions > 1:
-            facts.append(f"session {self.state.sessions}")
         while len(facts) > 1 and len("   ".join(facts)) > width:
             facts.pop()
         return [progress_bar(share, width, characters), Text("   ".join(facts))]
@@ -162,7 +162,7 @@ class RunScreen:
             losses, scores = [one.eval_loss for one in evaluations], [one.bleu for one in evaluations]
             remarks = [
                 f"best {least.eval_loss:.3f} at step {least.step:,}",
-                f"best {best.bleu:.2f} at step {best.step:,}",
+                f"best {best.bleu:.2f}{first_sentences_note(best.first_sentences)} at step {best.step:,}",
             ]
             curves.append((f"{last.split} loss", f"{last.eval_loss:.3f}", losses, remarks[0]))
             curves.append((f"{last.split} BLEU", f"{last.bleu:.2f}", scores, remarks[1]))
@@ -183,7 +183,7 @@ class RunScreen:
         """Hosts, evaluations and messages, with as many rows each as there is room for."""
         hosts, evaluations = list(self.state.hosts.values()), self.state.evaluations
         messages: list[Noticed | Ended] = [*self.state.messages]
-        if session.ended is not None and session.ended.reason.startswith("failed"):
+        if session.ended is not None and session.ended.failed:
             messages.append(session.ended)
         host_rows, evaluation_rows, message_rows = allot_rows(
             [
@@ -194,7 +194,7 @@ class RunScreen:
             room,
         )
         blocks = [
-            _host_lines(hosts, host_rows, self._moment(session), width) if host_rows else [],
+            _host_lines(hosts, host_rows, self.now, width) if host_rows else [],
             _evaluation_lines(evaluations, evaluation_rows, width) if evaluation_rows else [],
             _message_lines(messages, message_rows, width),
         ]
@@ -261,18 +261,18 @@ def _legend(percents: dict[str, int], width: int, characters: CharacterSet) -> l
     return [Text("  ").join(entries[start : start + columns]) for start in range(0, len(names), columns)]
 
 
-def _host_lines(hosts: Sequence[HostState], rows: int, moment: float, width: int) -> list[Text]:
+def _host_lines(hosts: Sequence[HostState], rows: int, now: float, width: int) -> list[Text]:
     shown = hosts if len(hosts) <= rows else hosts[: rows - 1]
-    cells = [_host_cells(host, moment) for host in shown]
+    cells = [_host_cells(host, now) for host in shown]
     kept = [index for index in range(len(HOST_COLUMNS)) if {row[index].plain for row in cells} - NO_VALUES]
     lines = table([HOST_COLUMNS[index] for index in kept], [[row[index] for index in kept] for row in cells], width)
     more = [Text(f"and {len(hosts) - len(shown)} more hosts", QUIET)] if len(shown) < len(hosts) else []
     return [*lines, *more]
 
 
-def _host_cells(host: HostState, moment: float) -> list[Text]:
+def _host_cells(host: HostState, now: float) -> list[Text]:
     """The row of a host, in the order of HOST_COLUMNS."""
-    use, age = host.summary, moment - host.time
+    use, age = host.summary, now - host.time
     link = use.link_share
     least, most = _share(use.gpu_utilisation_least), _share(use.gpu_utilisation_most)
     gpus = _share(use.gpu_utilisation)
@@ -307,7 +307,7 @@ def _evaluation_lines(evaluations: Sequence[Evaluated], rows: int, width: int) -
             Text(f"{one.eval_loss:.3f}"),
             Text(f"{one.perplexity:,.2f}"),
             Text(f"{one.bleu:.2f}", "bold"),
-            Text("best" if one is best else "", "green"),
+            Text("best" if one is best else "", "green").append(first_sentences_note(one.first_sentences), QUIET),
             Text(elapsed(one.seconds)),
         ]
         for one in evaluations[-rows:]

@@ -33,7 +33,7 @@ def run(command: Sequence[str], **environment: str) -> subprocess.CompletedProce
     )
 
 
-@pytest.fixture(params=["torchrun", "mpirun"])
+@pytest.fixture(params=["torchrun", pytest.param("mpirun", marks=pytest.mark.long)])
 def launch(request: pytest.FixtureRequest) -> Launch:
     """Runs a command in two processes and returns what both of them print."""
     if request.param == "mpirun" and (reason := mpirun_unavailable()):

@@ -127,6 +127,7 @@ def test_trains_on_all_hosts_and_leaves_nothing_running(
     assert not processes_on(rig.hosts[1])
 
 
+@pytest.mark.long
 def test_the_death_of_one_process_ends_all(rig: Rig, ssh: str, tiny_corpus: PreparedCorpus, tmp_path: Path) -> None:
     process = start(rig, ssh, train_arguments(tiny_corpus, tmp_path / "run", *ENDLESS))
     wait_for_line(process, "step 2/")
@@ -233,6 +234,7 @@ def test_a_process_killed_before_it_arrives(rig: Rig, ssh: str, tiny_corpus: Pre
     assert not processes_on(rig.hosts[1])
 
 
+@pytest.mark.long
 def test_a_wrong_interface(rig: Rig, ssh: str, tiny_corpus: PreparedCorpus, tmp_path: Path) -> None:
     result = launched(rig, ssh, train_arguments(tiny_corpus, tmp_path / "run", "cluster.interface=eth7"))
     assert result.returncode == 2

@@ -31,6 +31,7 @@ def test_a_stopped_process_is_named_by_all_and_its_return_too() -> None:
         assert second.hears() == ["slept"]
 
 
+@pytest.mark.long
 def test_the_first_process_is_watched_by_the_others() -> None:
     with members("a", "b", "b") as (first, second, third):
         first.signal(signal.SIGSTOP)
@@ -111,6 +112,7 @@ def test_a_process_that_hangs_is_named_with_its_stack(tmp_path: Path) -> None:
         assert second.hears() == ["returned", 1, "b", True]
 
 
+@pytest.mark.long
 def test_the_first_process_may_hang_too(tmp_path: Path) -> None:
     pipe = tmp_path / "shard"
     os.mkfifo(pipe)

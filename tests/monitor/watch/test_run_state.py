@@ -158,8 +158,7 @@ def test_a_run_that_is_continued() -> None:
     )  # fmt: skip
     assert list(state.losses) == [(10, 9.0), (20, 8.0), (30, 7.5)]
     assert [one.step for one in state.evaluations] == [20]
-    assert "step 30 of 1,000   3.0%   0:00:20 so far   0:04:50 left" in drawn(state, 1020)[2]
-    assert "session 2" in drawn(state, 1020)[2]
+    assert "step 30 of 1,000   3.0%   0:00:20 in session 2   0:04:50 left" in drawn(state, 1020)[2]
 
 
 def test_who_came_and_went_and_what_it_cost() -> None:
@@ -181,6 +180,13 @@ def test_what_is_dead_has_no_time_left() -> None:
     assert "0:00:10 so far   epoch" in drawn(state_of(*told), 100)[2]
     told.append((11, example(Ended, step=10)))
     assert "0:00:11 so far   epoch" in drawn(state_of(*told), 100)[2]
+
+
+@pytest.mark.parametrize("end", [[], [(11, example(Ended, step=10, reason="finished"))]])
+def test_the_sample_of_a_run_that_is_over_has_its_age(end: list[tuple[float, Record]]) -> None:
+    state = state_of((0, started()), (9, progressed(10)), (10, sampled(11)), *end)
+    (row,) = (row for row in drawn(state, 611) if row.startswith("vm1"))
+    assert row.endswith(" 0:10:01 ago")
 
 
 def test_all_processes_of_a_session_are_one_session() -> None:

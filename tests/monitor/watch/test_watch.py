@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import fcntl
 import math
 import os
@@ -80,6 +81,16 @@ def test_everything_is_there(size: tuple[int, int], hosts: int) -> None:
     for number, row in enumerate(rows[1:], start=2):
         assert " ".join(row) == f"vm{number} 42% 50% 88.0 11.0 16.0 2.0 ? - - - now"
     assert len(rows) == hosts
+
+
+def test_a_bleu_of_some_sentences_says_so() -> None:
+    first, whole = dataclasses.replace(evaluated(10, 0.1), sentences=100, all_sentences=1014), evaluated(20, 5.0)
+    text = "\n".join(drawn(state_of((0, started()), (10, first)), 11))
+    assert "best 0.10 (first 100 sentences) at step 10" in text
+    assert "0.10  best (first 100 sentences)  9.9 s" in text
+    text = "\n".join(drawn(state_of((0, started()), (10, first), (20, whole)), 21))
+    assert "best 5.00 at step 20" in text
+    assert text.count("(first 100 sentences)") == 1
 
 
 def test_more_hosts_than_lines() -> None:
