@@ -23,6 +23,10 @@ class Judgement(NamedTuple):
     because: str
 
 
+NO_TRAINING_HERE = "the journal holds none of the training"
+"""What is said of a run whose steps are all from before its data."""
+
+
 class Reply(NamedTuple):
     """What answers one of the questions; evidence that is None is not known and left out."""
 

@@ -7,14 +7,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import tandem
-from tandem.reporting.answers import Answer, Reply, Report
+from tandem.reporting.answers import NO_TRAINING_HERE, Answer, Reply, Report
 from tandem.reporting.chart_selection import make_charts
 from tandem.reporting.formats.find_run import read_run
 from tandem.reporting.judge.findings import RunFindings, judge_run
 from tandem.reporting.questions import data_and_checkpoints, devices_and_network, learning, run_and_step_time
 from tandem.reporting.questions.question_texts import QuestionText, question_texts
 from tandem.reporting.run_record import RunRecord
-from tandem.units import duration, percent
+from tandem.units import duration, first_sentences_note, percent
 
 ANSWERS = {
     "duration": run_and_step_time.answer_duration,
@@ -62,7 +62,7 @@ def _answer(id: str, text: QuestionText, reply: Reply) -> Answer:
 
 def _summary(run: RunRecord, findings: RunFindings, answers: Mapping[str, Answer]) -> tuple[str, ...]:
     """Four lines: what happened, what came out, what held it up, what to do next."""
-    return answers["duration"].answer, _outcome(run, findings), _hold_up(findings, answers), _advice(run, findings)
+    return answers["duration"].answer, _outcome(run, findings), _hold_up(run, findings, answers), _advice(run, findings)
 
 
 def _outcome(run: RunRecord, findings: RunFindings) -> str:
@@ -76,14 +76,17 @@ def _outcome(run: RunRecord, findings: RunFindings) -> str:
         best = int(bleu.values.argmax())
         # BLEU without its signature cannot be compared.
         plain = "" if (run.bleu_note or "").startswith("nrefs") else " (no sacreBLEU signature)"
-        said += f"; best BLEU {bleu.values[best]:.2f}{plain} at {run.axis} {bleu.at[best]:,.0f}"
+        note = first_sentences_note(run.bleu_first_sentences.get(float(bleu.at[best])))
+        said += f"; best BLEU {bleu.values[best]:.2f}{plain}{note} at {run.axis} {bleu.at[best]:,.0f}"
     if len(loss):
         best = int(loss.values.argmin())
         said += f"; lowest evaluation loss {loss.values[best]:.3f} at {run.axis} {loss.at[best]:,.0f}"
     return f"Fully trained? {said}."
 
 
-def _hold_up(findings: RunFindings, answers: Mapping[str, Answer]) -> str:
+def _hold_up(run: RunRecord, findings: RunFindings, answers: Mapping[str, Answer]) -> str:
+    if run.holds_no_step:
+        return f"What held it up? It cannot be told: {NO_TRAINING_HERE}."
     (verdict, confidence, _), compute = findings.network.judged, answers["utilisation"].evidence.get("compute_share")
     said = []
     if verdict != "unknown":
@@ -119,6 +122,8 @@ def _advice(run: RunRecord, findings: RunFindings) -> str:
         advice = f"A faster link, or an exchange that sends less{how}, would pay before anything else."
     elif findings.learning.overfitting.verdict == "yes":
         advice = "Use the checkpoint from where the evaluation loss was lowest; more dropout or more data would help."
+    elif run.holds_no_step:
+        advice = "For a report on its training, bring back the journals of the machines that trained it."
     elif trained == "too_short":
         advice = "Let it run longer, and evaluate more often, before judging it."
     elif trained == "improving":

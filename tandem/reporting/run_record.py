@@ -218,6 +218,8 @@ class RunRecord:
     roll_backs: tuple[str, ...] = ()
     """How often training blew up and went back to go on with other data: each in a sentence without a full stop."""
     sessions: tuple[TrainingSession, ...] = ()
+    steps_before: float = 0.0
+    """Steps from before the data begins, as in a run that was brought back from a mirror."""
     max_steps: float | None = None
     train_loss: Curve = NOTHING
     eval_loss: Curve = NOTHING
@@ -228,6 +230,8 @@ class RunRecord:
     """BLEU from 0 to 100."""
     bleu_note: str | None = None
     """How BLEU was computed: a sacreBLEU signature, or what makes it incomparable."""
+    bleu_first_sentences: dict[float, int] = field(default_factory=dict)
+    """How many of the first sentences BLEU is of, by step; those of all sentences are left out."""
     learning_rate: Curve = NOTHING
     step_seconds: Curve = NOTHING
     """Mean time of a training step over the stretch that ends there, evaluations and checkpoints not counted."""
@@ -271,6 +275,11 @@ class RunRecord:
         whole = self.training_seconds or 1.0
         parts = self.seconds if "compute" in self.seconds else {}
         return {part: seconds / whole for part, seconds in parts.items() if part not in NOT_TRAINING}
+
+    @property
+    def holds_no_step(self) -> bool:
+        """Whether all steps are from before the data begins, as in a finished run from a mirror, started again."""
+        return 0 < self.steps_before == self.last_step
 
     @property
     def points(self) -> int:

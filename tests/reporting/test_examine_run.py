@@ -17,7 +17,7 @@ from tandem.reporting.answers import Answer, Report
 from tandem.reporting.examine_run import examine
 from tandem.reporting.formats.tandem_run import read_tandem_run
 from tandem.reporting.run_record import Curve, HostCurves, RunRecord, Schedule, Team
-from tests.reporting.journal import START, ended, session, settings, write_journal
+from tests.reporting.journal import START, ended, evaluated, progressed, session, settings, started, write_journal
 
 IDS = [
     "duration",
@@ -169,6 +169,33 @@ def test_who_came_and_went_and_what_it_cost(tmp_path: Path) -> None:
     assert said in found.answer
 
 
+def test_a_journal_that_begins_in_mid_run_answers_for_its_part_alone(tmp_path: Path) -> None:
+    run = settings(tmp_path / "run")
+    write_journal(run, [*session(100, 400), ended(400)])
+    found = examine(read_tandem_run(run), 3.6)
+    took = answer(found, "duration")
+    assert took.answer.startswith("The run finished; steps 101 to 400 took ")
+    assert "; what came before is not in this journal" in took.answer
+    assert took.confidence == "medium"
+    assert took.evidence["steps_not_in_the_data"] == 100
+    assert "$" not in json.dumps(found.as_dict())
+    assert not any("dollars" in name for question in found.questions for name in question.evidence)
+
+
+def test_a_finished_run_that_was_brought_back_holds_none_of_its_training(tmp_path: Path) -> None:
+    run = settings(tmp_path / "run")
+    idle = {"compute": 0.0, "communication": 0.0, "other": 0.002}
+    write_journal(run, [started(400), dataclasses.replace(ended(400), seconds=idle)])
+    found = examine(read_tandem_run(run), 3.6)
+    took = answer(found, "duration")
+    assert took.answer == "The run finished; the journal holds none of the training: it begins after step 400."
+    assert (took.verdict, took.confidence) == ("unknown", "none")
+    assert "none of the training" in answer(found, "utilisation").answer
+    assert "none of the training" in found.summary[2]
+    assert "bring back the journals" in found.summary[3]
+    assert "of the training time" not in json.dumps(found.as_dict())
+
+
 def test_the_forecast_has_an_interval_hours_and_cost(report: Make) -> None:
     found = answer(report(price=3.6), "trained")
     low, high = found.evidence["bleu_at_twice_the_steps_interval"]
@@ -190,6 +217,19 @@ def test_a_learning_rate_that_is_not_the_promised_one() -> None:
     assert answer(examine(dataclasses.replace(off, schedule=None)), "learning_rate").verdict == "logged_only"
     promised = dataclasses.replace(flat, learning_rate=Curve.of([]))
     assert answer(examine(promised), "learning_rate").verdict == "explained"
+
+
+def test_a_bleu_of_some_sentences_says_so(tmp_path: Path) -> None:
+    run = settings(tmp_path / "run")
+    first = dataclasses.replace(evaluated(50), sentences=100, all_sentences=1014)
+    write_journal(run, [started(), progressed(50), first])
+    found = examine(read_tandem_run(run))
+    assert f"best BLEU {first.bleu:.2f} (first 100 sentences) at step 50" in found.summary[1]
+    assert answer(found, "trained").evidence["last_bleu_is_of_first_sentences"] == 100
+    write_journal(run, [progressed(100), evaluated(100)])
+    found = examine(read_tandem_run(run))
+    assert "(first 100 sentences)" not in found.summary[1]
+    assert "last_bleu_is_of_first_sentences" not in answer(found, "trained").evidence
 
 
 def test_rates_from_before_a_changed_setting_are_not_held_against_it(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from tandem.monitor.records import FINISHED
 from tandem.reporting.formats.log_format import LogFormat
 from tandem.reporting.formats.mpirun import LaunchTrouble
 from tandem.reporting.formats.shared import known_schedules
@@ -231,7 +232,7 @@ def _sessions(attempt: _Attempt, every: float | None, state: State) -> tuple[Tra
                 last_step=max(start.last, first),
                 started=start.began,
                 ended=start.spoke if last_one and state == "crashed" else None,
-                reason="finished" if last_one and state == "finished" else None,
+                reason=FINISHED if last_one and state == "finished" else None,
                 startup_seconds=None if start.first_time is None or every is None else start.first_time * every,
             )
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from array import array
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -80,17 +81,29 @@ class RankHistory:
     """Processes that were silent for a while, and the seconds."""
     repeated_steps: float = 0.0
     newest: Record | None = None
+    """The newest record but for the notices after it."""
+    late_notices: list[Noticed] = field(default_factory=list)
+    """Notices after the newest other record: the next session's, if they were written while it started up."""
     unreadable: int = 0
     """Records that lack what a record of their kind has, or have something else in its place."""
 
+    @property
+    def steps_before(self) -> int:
+        """Steps from before all that the journal tells of; 0 if the record of its first start is lost."""
+        return 0 if self.start_lost else min((start.step for start in self.starts), default=0)
+
     def add(self, record: Record) -> None:
         """Add the next record of the journal."""
+        if isinstance(record, Noticed):
+            self.notes.append((float(record.step), record.message))
+            self.late_notices.append(record)
+            return
         if isinstance(record, Started):
             self._start(record)
         elif not self.sessions:
             self.start_lost = True
             self._open_session(record)
-        self.newest = record
+        self.newest, self.late_notices = record, []
         match record:
             case Sampled():
                 self._add_sample(record)
@@ -105,8 +118,6 @@ class RankHistory:
                 self.plan = record
             case RolledBack():
                 self._roll_back(record)
-            case Noticed():
-                self.notes.append((float(record.step), record.message))
             case Silent():
                 self.notes.append((float(record.step), record.message))
             case Returned():
@@ -116,14 +127,16 @@ class RankHistory:
                 self.sessions[-1] = replace(self.sessions[-1], reason=record.reason, signal=record.signal)
                 self._add_seconds(record.seconds)
 
-    def close_session(self) -> None:
-        """Note the last that was heard of the newest session."""
+    def close_session(self, next_began: float = math.inf) -> None:
+        """Note the last that was heard of the newest session, before the next one began."""
         if self.newest is not None:
             session = self.sessions[-1]
+            own = [notice for notice in self.late_notices if notice.timestamp < next_began]
             # A sample names the step under way, which may never have been finished.
-            reached = float(self.newest.step - isinstance(self.newest, Sampled))
-            last_step = max(session.first_step, reached)
-            self.sessions[-1] = replace(session, last_step=last_step, ended=self.newest.timestamp)
+            reached = self.newest.step - isinstance(self.newest, Sampled)
+            last_step = max([session.first_step, float(reached), *(float(notice.step) for notice in own)])
+            ended = max([self.newest.timestamp, *(notice.timestamp for notice in own)])
+            self.sessions[-1] = replace(session, last_step=last_step, ended=ended)
 
     def _open_session(self, first: Record, startup_seconds: float = 0.0, hosts: Sequence[str] = ()) -> None:
         step = float(first.step)
@@ -140,7 +153,7 @@ class RankHistory:
         """Open a session, and remove what came after its first step."""
         step = float(record.step)
         if self.sessions:
-            self.close_session()
+            self.close_session(record.timestamp - record.startup_seconds)
             if self.sessions[-1].reason is None:
                 self.sessions[-1] = replace(self.sessions[-1], reason=WITHOUT_A_WORD)
             self.repeated_steps += max(self.sessions[-1].last_step - step, 0.0)

@@ -28,7 +28,10 @@ from tandem.layout import (
 from tandem.model.memory_estimate import FLOAT32
 from tandem.monitor.network_interfaces import host_name
 from tandem.monitor.records import (
+    CONTINUING_FROM,
     EXPLODED,
+    FAILED,
+    FINISHED,
     NOT_FINITE,
     WORKED_IN_PARTS,
     Evaluated,
@@ -76,6 +79,8 @@ def read_tandem_run(directory: Path) -> RunRecord:
     problems: list[str] = []
     histories = _histories(directory, problems)
     history = histories[0] if histories else RankHistory()
+    # Checkpoints that were damaged or incomplete, and the steps that it cost to do without them.
+    problems += [note for _, note in history.notes if CONTINUING_FROM in note]
     config = _attempt(lambda: Config.load_saved(RunPaths(directory).config_file), problems)
     texts = _texts(directory, problems)
     # Every rank writes what holds for all of them.
@@ -90,11 +95,17 @@ def read_tandem_run(directory: Path) -> RunRecord:
         not_finite=failure is not None and any(words in failure for words in (NOT_FINITE, EXPLODED)),
         roll_backs=tuple(f"{back.reason}; it {back.remedy}" for back in history.roll_backs),
         sessions=tuple(history.sessions),
+        steps_before=float(history.steps_before),
         max_steps=float(start.max_steps) if start else float(config.train.max_steps) if config else None,
         train_loss=_curve(progress, "train_loss"),
         eval_loss=_curve(history.evaluations, "eval_loss"),
         bleu=_curve(history.evaluations, "bleu"),
         bleu_note=history.evaluations[-1].signature if history.evaluations else None,
+        bleu_first_sentences={
+            float(record.step): record.first_sentences
+            for record in history.evaluations
+            if record.first_sentences is not None
+        },
         learning_rate=_curve(progress, "learning_rate"),
         step_seconds=_curve(progress, "step_seconds"),
         steps_per_point=float(np.median([record.steps for record in progress])) if progress else None,
@@ -103,7 +114,7 @@ def read_tandem_run(directory: Path) -> RunRecord:
         network_bytes=_per_step(progress, lambda record: max(record.network_sent_bytes, record.network_received_bytes)),
         seconds=history.seconds,
         repeated_steps=history.repeated_steps,
-        silences=tuple(history.silences),
+        silences=_silences(histories),
         splits=_splits(history.notes),
         team=_team(start, histories, ExchangeConfig() if config is None else config.exchange),
         hosts=_hosts(histories),
@@ -132,14 +143,15 @@ def _histories(directory: Path, problems: list[str]) -> list[RankHistory]:
         if history.sessions:
             histories.append(history)
         else:
-            problems.append(f"{path}: holds no record that can be read")
+            problems.append(f"{path}: holds no record of a session that can be read")
         if history.start_lost:
             problems.append(f"{path}: the record of the start is lost; the first record there is counts as the start")
-    if histories and histories[0].starts and (before := histories[0].starts[0].step):
-        problems.append(
-            f"the journal of the first process begins after step {before:,}: what came before is not known, as in a "
-            "run that was brought back from its mirror"
-        )
+        elif rank == 0 and (before := history.steps_before):
+            # Any other process may have joined later, with its host.
+            problems.append(
+                f"the journal of the first process begins after step {before:,}: what came before is not known, as in "
+                "a run that was brought back from its mirror"
+            )
     _name_missing_hosts([history.starts[-1] for history in histories if history.starts], len(histories), problems)
     return histories
 
@@ -193,9 +205,9 @@ def _state(history: RankHistory, now: float) -> tuple[State, str | None]:
         if last.ended is not None and now - last.ended < SILENCE_SECONDS and not gone:
             return "running", None
         return "crashed", "it was killed or lost its machine: the journal ends in mid-run, without a word"
-    if last.reason.startswith("failed: "):
-        return "crashed", last.reason.removeprefix("failed: ").rstrip(". ")
-    return ("finished" if last.reason == "finished" else "stopped"), None
+    if last.reason.startswith(FAILED):
+        return "crashed", last.reason.removeprefix(FAILED).rstrip(". ")
+    return ("finished" if last.reason == FINISHED else "stopped"), None
 
 
 def _curve(records: Sequence[Progressed] | Sequence[Evaluated], field: str) -> Curve:
@@ -215,6 +227,19 @@ def _parts(progress: Sequence[Progressed]) -> dict[str, Curve]:
         name: Curve.of((record.step, record.seconds.get(name, 0.0) / record.steps) for record in progress)
         for name in names
     }
+
+
+def _silences(histories: Sequence[RankHistory]) -> tuple[tuple[str, float], ...]:
+    """Processes that were silent for a while: of each, what the processes of the host say that knows most.
+
+    On every host one of them writes a silence down, but none of those that were stopped themselves.
+    """
+    accounts: dict[str, dict[str, list[float]]] = {}
+    for history in histories:
+        host = history.starts[-1].host if history.starts else ""
+        for name, seconds in history.silences:
+            accounts.setdefault(name, {}).setdefault(host, []).append(seconds)
+    return tuple((name, seconds) for name, told in accounts.items() for seconds in max(told.values(), key=sum))
 
 
 def _splits(notes: Sequence[tuple[float, str]]) -> tuple[MicroBatchSplit, ...]:

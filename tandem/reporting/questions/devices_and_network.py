@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tandem.reporting.answers import Confidence, Evidence, Judgement, Reply
+from tandem.reporting.answers import NO_TRAINING_HERE, Confidence, Evidence, Judgement, Reply
 from tandem.reporting.judge.findings import RunFindings
 from tandem.reporting.run_record import FloatArray, RunRecord, Team
 from tandem.units import duration, percent, size
@@ -22,6 +22,8 @@ BOTTLENECK_WORDS = {"bottleneck": "Yes", "not_bottleneck": "No", "unknown": "It 
 
 
 def answer_utilisation(run: RunRecord, findings: RunFindings) -> Reply:
+    if run.holds_no_step:
+        return Reply("unknown", "none", f"It cannot be told: {NO_TRAINING_HERE}.", {})
     evidence, network, shares = _device_evidence(run), findings.network, run.training_shares
     power, utilisation = evidence.get("gpu_power_share"), evidence.get("gpu_utilisation_share")
     verdict, said = "unknown", "The data has neither device samples nor a clock"

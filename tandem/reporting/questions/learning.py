@@ -38,6 +38,8 @@ def answer_trained(run: RunRecord, findings: RunFindings) -> Reply:
     for name, curve in (("eval_loss", run.eval_loss), ("bleu", run.bleu), ("train_loss", run.train_loss)):
         if len(curve):
             evidence[f"last_{name}"] = float(curve.values[-1])
+    if len(run.bleu):
+        evidence["last_bleu_is_of_first_sentences"] = run.bleu_first_sentences.get(float(run.bleu.at[-1]))
     evidence["bleu_signature"] = run.bleu_note or None
     said = f"{TRAINED_WORDS[verdict]}: {because}"
     forecast = _forecast_words(run, findings, evidence)

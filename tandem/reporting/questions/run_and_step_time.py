@@ -6,7 +6,8 @@ from collections import Counter
 from dataclasses import asdict
 from itertools import pairwise
 
-from tandem.reporting.answers import Evidence, Reply
+from tandem.monitor.records import FAILED, FINISHED
+from tandem.reporting.answers import NO_TRAINING_HERE, Confidence, Evidence, Reply
 from tandem.reporting.judge.findings import RunFindings
 from tandem.reporting.run_record import RunRecord, TrainingSession
 from tandem.units import duration, percent
@@ -39,7 +40,12 @@ def wall_seconds(run: RunRecord) -> float | None:
 
 
 def working_seconds(run: RunRecord) -> float | None:
-    """Wall time without the standstills between sessions; where no clock was read, steps times the time of a step."""
+    """Wall time without the standstills between sessions; where no clock was read, steps times the time of a step.
+
+    None also where the data begins in mid-run.
+    """
+    if run.steps_before:
+        return None
     wall = wall_seconds(run)
     return (wall - sum(_standstills(run)) if wall is not None else None) or _estimated_seconds(run)
 
@@ -70,9 +76,9 @@ def _interruption_causes(run: RunRecord) -> list[str]:
 def _cause(session: TrainingSession) -> str:
     if session.signal is not None:
         return f"stopped by {session.signal}"
-    if session.reason == "finished":
+    if session.reason == FINISHED:
         return "finished, and went on later"
-    return str(session.reason).removeprefix("failed: ").rstrip(". ")
+    return str(session.reason).removeprefix(FAILED).rstrip(". ")
 
 
 def _silences(run: RunRecord) -> list[str]:
@@ -103,19 +109,23 @@ def _estimated_seconds(run: RunRecord) -> float | None:
 
 
 def answer_duration(run: RunRecord, findings: RunFindings) -> Reply:
+    state = STATES[run.state] + (f": {run.failure.removesuffix('.')}" if run.failure else "")
+    if run.holds_no_step:
+        said = f"{state}; {NO_TRAINING_HERE}: it begins after step {run.last_step:,.0f}."
+        return Reply("unknown", "none", said, {"steps": run.last_step, "planned_steps": run.max_steps})
     wall, evidence = wall_seconds(run), _evidence(run)
     # The duration may be known where the end is not.
-    reply = Reply("measured" if run.state == "unknown" else run.state, "high", "", evidence)
-    state = STATES[run.state] + (f": {run.failure.removesuffix('.')}" if run.failure else "")
+    confidence: Confidence = "medium" if run.steps_before else "high"
+    reply = Reply("measured" if run.state == "unknown" else run.state, confidence, "", evidence)
     if wall is not None:
         names = {"training_seconds": "training", "evaluation_seconds": "evaluation", "idle_seconds": "standstill"}
         parts = [f"{duration(evidence[name])} of {what}" for name, what in names.items() if evidence[name]]
-        said = f"{duration(wall)} of wall time for {run.last_step:,.0f} {run.axis}s"
-        said += f": {', '.join(parts)}" if parts else ""
+        said = _wall_words(run, wall) + (f": {', '.join(parts)}" if parts else "")
+        said += "; what came before is not in this journal" if run.steps_before else ""
     elif (wall := _estimated_seconds(run)) is not None:
         evidence["estimated_training_seconds"] = wall
         said = (
-            f"about {duration(wall)} of training for {run.last_step:,.0f} steps, by the time of a step; "
+            f"it took about {duration(wall)} of training for {run.last_step:,.0f} steps, by the time of a step; "
             "the log has no clock for the rest"
         )
         reply = reply._replace(verdict="estimated", confidence="medium")
@@ -133,10 +143,18 @@ def answer_duration(run: RunRecord, findings: RunFindings) -> Reply:
             said += f" and {evidence['steps_taken_again']:,.0f} steps that were taken again"
         said += "".join(f"; {change}" for change in evidence["host_changes"] or ())
     said += "".join(f"; no sign of life from {silence}" for silence in evidence["silences"] or ())
-    if wall is not None and (bill := findings.cost(wall)) is not None:
+    # A price of a part would pass for that of the whole.
+    if wall is not None and not run.steps_before and (bill := findings.cost(wall)) is not None:
         evidence.update(cost_dollars=bill, machines_billed=findings.machines)
         said += f"; ${bill:,.2f}"
-    return reply._replace(answer=f"{state}; {'it took ' if wall is not None else ''}{said}.")
+    return reply._replace(answer=f"{state}; {said}.")
+
+
+def _wall_words(run: RunRecord, wall: float) -> str:
+    """How long all steps took, or those that the data tells of."""
+    if run.steps_before:
+        return f"steps {run.steps_before + 1:,.0f} to {run.last_step:,.0f} took {duration(wall)} of wall time"
+    return f"it took {duration(wall)} of wall time for {run.last_step:,.0f} {run.axis}s"
 
 
 def _evidence(run: RunRecord) -> Evidence:
@@ -149,6 +167,7 @@ def _evidence(run: RunRecord) -> Evidence:
         not_logged = max(wall - sum(seconds.values()) - sum(startups) - sum(gaps), 0.0)
     return {
         "steps": run.last_step,
+        "steps_not_in_the_data": run.steps_before or None,
         "interruptions": max(len(run.sessions) - 1, 0),
         "interruption_causes": _interruption_causes(run) or None,
         "silences": _silences(run) or None,

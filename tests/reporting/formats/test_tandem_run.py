@@ -6,6 +6,7 @@ import copy
 import dataclasses
 import json
 import random
+import shutil
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -17,9 +18,10 @@ import pytest
 from tandem.config import Config
 from tandem.corpus.prepared import PreparedCorpus
 from tandem.monitor.network_interfaces import host_name
-from tandem.monitor.records import RolledBack, Sampled
+from tandem.monitor.records import Noticed, Returned, RolledBack, Sampled
 from tandem.reporting.formats.tandem_run import read_tandem_run
 from tandem.training.loop import train
+from tandem.training.run_directory import Run
 from tests.conftest import TINY
 from tests.reporting.journal import START, ended, session, settings, started, use, write_journal
 
@@ -196,6 +198,23 @@ def test_several_hosts_each_with_its_samples(tmp_path: Path) -> None:
     assert both.network_bytes.values.tolist() == pytest.approx([4.1e6] * 5)
 
 
+def back(rank: int, host: str, seconds: float) -> Returned:
+    return Returned(step=20, rank=rank, host=host, seconds=seconds, message="back")
+
+
+def test_the_silence_of_a_process_is_known_from_the_others(tmp_path: Path) -> None:
+    run = settings(tmp_path / "run")
+    hosts = ("vm1", "vm2", "vm3")
+    # Rank 0 hung for 20 s, which it tells itself, and was stopped for 30 s, which the process beside it tells.
+    write_journal(run, [*session(0, 50, hosts), back(0, "vm1", 20.0), back(2, "vm2", 7.0), ended(50)])
+    write_journal(run, [started(0, hosts), back(0, "vm1", 30.0)], rank=1)
+    write_journal(run, [started(0, hosts, host="vm2"), back(0, "vm1", 20.0), back(0, "vm1", 29.5)], rank=2)
+    # Stopped itself while rank 0 hung.
+    write_journal(run, [started(0, hosts, host="vm3"), back(0, "vm1", 30.0), back(2, "vm2", 7.0)], rank=3)
+    told = (("rank 0 on vm1", 20.0), ("rank 0 on vm1", 30.0), ("rank 2 on vm2", 7.0))
+    assert read_tandem_run(run).silences == told
+
+
 def test_a_run_that_never_began(tmp_path: Path) -> None:
     record = read_tandem_run(settings(tmp_path / "run"))
     assert (record.state, record.last_step) == ("unknown", 0)
@@ -221,6 +240,86 @@ def test_a_lost_start_loses_nothing_else(tmp_path: Path) -> None:
     assert any("the record of the start is lost" in problem for problem in record.problems)
     write_journal(run, [started(0)], rank=1)
     assert read_tandem_run(run).team.parameters == 1_000_000
+
+
+RESTORED = Noticed(step=60, message="the run was not here, and comes from its mirror, /mirror")
+
+
+def test_a_notice_before_the_start_is_of_the_session_that_starts(tmp_path: Path) -> None:
+    run = settings(tmp_path / "run")
+    write_journal(run, [RESTORED, *session(60, 100), ended(100)])
+    record = read_tandem_run(run)
+    assert (len(record.sessions), record.steps_before) == (1, 60)
+    assert record.events == ((60.0, RESTORED.message),)
+    assert told_to_begin_late(run)
+    assert not any("the start is lost" in problem for problem in record.problems)
+
+
+def test_a_real_run_that_came_from_its_mirror_with_nothing_left_to_do(
+    tiny_corpus: PreparedCorpus, tmp_path: Path
+) -> None:
+    run, config = tmp_path / "run", Config.load("demo", [*TINY, f"checkpoint.mirror={tmp_path / 'mirror'}"])
+    train(config, tiny_corpus.directory, run, views=())
+    shutil.rmtree(run)
+    train(config, tiny_corpus.directory, run, views=())
+    record = read_tandem_run(run)
+    assert (record.state, len(record.sessions), record.steps_before) == ("finished", 1, 12)
+    assert record.holds_no_step
+    assert "what came before is not known" in " ".join(record.problems)
+    assert "lost" not in " ".join(record.problems)
+
+
+def test_a_notice_of_a_start_does_not_prolong_the_session_before(tmp_path: Path) -> None:
+    run = settings(tmp_path / "run")
+    write_journal(run, [*session(0, 60)])
+    (alone,) = read_tandem_run(run).sessions
+    # While it started up, the trainer had not come to its step yet.
+    notice = Noticed(step=0, message="a damaged checkpoint")
+    write_journal(run, [notice, *session(40, 100), ended(100)], start=START + timedelta(minutes=5))
+    record = read_tandem_run(run)
+    first, second = record.sessions
+    assert (first.last_step, first.ended) == (60, alone.ended)
+    assert second.started == pytest.approx((START + timedelta(minutes=5, seconds=1)).timestamp() - 2)
+    assert record.repeated_steps == 20
+
+
+def test_a_checkpoint_that_was_passed_over_is_a_problem(tmp_path: Path) -> None:
+    run = settings(tmp_path / "run")
+    said = "the checkpoint of step 60 is damaged (too short); continuing from step 40: 20 steps are taken again"
+    notice = Noticed(step=0, message=said)
+    write_journal(run, [*session(0, 60), ended(60, "stopped on request"), notice, *session(40, 100), ended(100)])
+    record = read_tandem_run(run)
+    assert (record.problems, record.repeated_steps) == ((said,), 20)
+
+
+def test_a_real_checkpoint_that_was_passed_over_is_a_problem(real: Path, tmp_path: Path) -> None:
+    run = shutil.copytree(real, tmp_path / "run")
+    (run / "checkpoints/step-00000012/model.safetensors").write_bytes(b"")
+    train(Config.load("demo", TINY), Run.open(run).corpus_directory, run, views=())
+    record = read_tandem_run(run)
+    (problem,) = record.problems
+    assert problem.startswith("the checkpoint of step 12 is damaged (")
+    first, second = record.sessions
+    assert (first.last_step, first.reason, second.reason) == (12, "finished", "finished")
+    assert record.repeated_steps == 12 - second.first_step > 0
+
+
+def test_a_notice_from_before_the_next_start_up_is_of_the_session_before(tmp_path: Path) -> None:
+    run = settings(tmp_path / "run")
+    last = Noticed(step=65, message="the disk is full")
+    write_journal(run, [*session(0, 60), last])
+    (alone,) = read_tandem_run(run).sessions
+    write_journal(run, [*session(60, 100)], start=START + timedelta(minutes=5))
+    record = read_tandem_run(run)
+    assert (alone.last_step, record.sessions[0].ended, record.repeated_steps) == (65, alone.ended, 5)
+
+
+def test_nothing_but_a_notice_is_no_session(tmp_path: Path) -> None:
+    run = settings(tmp_path / "run")
+    write_journal(run, [RESTORED])
+    record = read_tandem_run(run)
+    assert (record.state, record.sessions) == ("unknown", ())
+    assert any("no record of a session" in problem for problem in record.problems)
 
 
 def test_nothing_but_an_end(tmp_path: Path) -> None:
@@ -293,9 +392,24 @@ def test_what_is_beside_the_checkpoints_and_what_vanishes(tmp_path: Path) -> Non
     assert any("step-00000200" in problem and "vanished" in problem for problem in record.problems)
 
 
+def told_to_begin_late(run: Path) -> bool:
+    said = "the journal of the first process begins after step 60: what came before is not known"
+    return any(problem.startswith(said) for problem in read_tandem_run(run).problems)
+
+
 def test_a_journal_that_begins_in_mid_run_says_so(tmp_path: Path) -> None:
     run = settings(tmp_path / "run")
     write_journal(run, [*session(60, 200), ended(200)])
-    assert any(
-        "begins after step 60: what came before is not known" in problem for problem in read_tandem_run(run).problems
-    )
+    assert told_to_begin_late(run)
+
+
+def test_a_host_that_joined_later_says_nothing_of_the_first_process(tmp_path: Path) -> None:
+    run = settings(tmp_path / "run")
+    write_journal(run, [*session(60, 200, ("vm1", "vm2")), ended(200)], rank=3)
+    assert not told_to_begin_late(run)
+
+
+def test_a_journal_whose_first_start_is_lost_does_not_begin_with_the_second(tmp_path: Path) -> None:
+    run = settings(tmp_path / "run")
+    write_journal(run, [*list(session(0, 60))[1:], *session(60, 200), ended(200)])
+    assert not told_to_begin_late(run)
