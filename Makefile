@@ -67,7 +67,7 @@ quick: $(DEVELOPING)
 
 # One at a time: some of them watch what the whole machine does.
 test-long: $(DEVELOPING)
-	@$(BIN)/python -m testbed.peer_environments transformers-4 libretranslate skypilot kubeflow
+	@$(BIN)/python -m testbed.peer_environments transformers-4 libretranslate eole skypilot kubeflow
 	$(BIN)/pytest -m long --timeout 7200
 
 lint: $(DEVELOPING)

@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import psutil
+import torch
 
 from tandem.config import Config
 from tandem.corpus.prepare.pipeline import prepare
@@ -34,7 +35,7 @@ from tandem.training import host_monitor, loop
 SMALL = (
     *("model.encoder_layers=1", "model.decoder_layers=1", "model.d_model=32", "model.heads=2", "model.d_ff=64"),
     *("batch.tokens=256", "batch.micro_batches=1", "train.log_every=100", "schedule.kind=inverse_sqrt"),
-    *("evaluation.every_steps=5000", "checkpoint.every_steps=1000", "search.beam=1", "train.precision=float32"),
+    *("evaluation.every_steps=1000", "checkpoint.every_steps=1000", "search.beam=1", "train.precision=float32"),
 )
 # What the allocator keeps and what this bench itself remembers; a leak of a kilobyte a step would be 20 MB.
 GROWTH_BYTES = 8_000_000
@@ -61,6 +62,8 @@ class Watcher(View):
     def show(self, record: Record) -> None:
         if isinstance(record, Progressed):
             self.looks.append(Look(record))
+            if record.step % 1000 == 0:
+                print(describe(f"step {record.step:,}", self.looks[-10:]), flush=True)
 
 
 def describe(name: str, looks: Sequence[Look]) -> str:
@@ -97,6 +100,7 @@ def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--steps", type=int, default=20_000)
     steps = arguments.parse_args().steps
+    torch.set_num_threads(1)  # steps of a few milliseconds only wait for a second thread
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
         write_demo_text(directory)

@@ -107,13 +107,11 @@ class Race:
         if name == OURS:
             settings = (*TANDEM_SETTINGS, *self.tandem_settings)
             return started(OURS, ROOT, self.shape, self.precision, self.corpus.directory, self.directory, settings)
-        log, environment = self.directory / f"{name}.log", dict(os.environ)
         if name == MATRICES:
-            options = ["--shape", *map(str, GEMM_SHAPE), "--precision", self.precision]
-            command = [sys.executable, "-m", "testbed.matrix_products", str(log), *options]
-        else:
-            command = self._peer_command(PEERS[name], self.directory / f"{name}.settings", log)
-            environment |= {"LD_PRELOAD": library} if (library := find_library(TCMALLOC)) else {}
+            return started_matrices(self.directory, self.precision)
+        log = self.directory / f"{name}.log"
+        command = self._peer_command(PEERS[name], self.directory / f"{name}.settings", log)
+        environment = os.environ | ({"LD_PRELOAD": library} if (library := find_library(TCMALLOC)) else {})
         process = subprocess.Popen(command, env=environment, cwd=ROOT, stdout=subprocess.DEVNULL)
         return Contender(name, process, log, int)
 
@@ -140,6 +138,14 @@ class Race:
                 f"{training.speed * flops / matrices.speed:.0%}",
             )
         yield row(matrices.name, *(f"{speed / 1e9:,.0f} GFLOP/s" for speed in speeds(matrices)))
+
+
+def started_matrices(directory: Path, precision: Precision) -> Contender:
+    """Start what shows how fast the machine multiplies."""
+    log = directory / "matrices.log"
+    options = ["--shape", *map(str, GEMM_SHAPE), "--precision", precision]
+    command = [sys.executable, "-m", "testbed.matrix_products", str(log), *options]
+    return Contender(MATRICES, subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL), log, int)
 
 
 def speeds(contender: Contender) -> tuple[float, float, float]:

@@ -26,18 +26,17 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._C._profiler import _ExperimentalConfig
 from torch.autograd.profiler_util import FunctionEvent
 from torch.profiler import ProfilerActivity, profile
 
 from bench.before_after import corpus_for
-from bench.throughput import Measured, measured
+from bench.throughput import Measured, gemm_gflops, measured
 from tandem.config import Config
 from tandem.corpus.prepared import PreparedCorpus
 from tandem.model.loss import translation_loss
 
 WARM_UP_STEPS = 3
-# A few sizes of square matrices; the fastest counts.
-GEMM_SIZES = (512, 1024, 2048)
 # By the function of ours that asks for an operation, whatever the operation.
 ASKED_BY = {
     "ByteDropout": "dropout",
@@ -92,18 +91,6 @@ def flops(event: FunctionEvent) -> int:
     return int(2 * batch * left[-2] * left[-1] * right[-1])
 
 
-def matrix_gflops(dtype: torch.dtype) -> float:
-    """The machine's own speed, on all threads."""
-    best = 0.0
-    for size in GEMM_SIZES:
-        left, right = (torch.randn(size, size).to(dtype) for _ in range(2))
-        for _ in range(5):
-            start = time.perf_counter()
-            left @ right
-            best = max(best, 2 * size**3 / (time.perf_counter() - start) / 1e9)
-    return best
-
-
 def _largest(seconds: Mapping[str, float]) -> list[tuple[str, float]]:
     return sorted(seconds.items(), key=lambda item: -item[1])
 
@@ -112,7 +99,8 @@ def report_time(training: Measured, gflops: float) -> None:
     """Print where the processor's time goes."""
     threads, steps = torch.get_num_threads(), training.steps
     used, began = time.process_time(), time.perf_counter()
-    with profile(activities=[ProfilerActivity.CPU], record_shapes=True) as profiled:
+    everywhere = _ExperimentalConfig(profile_all_threads=True)
+    with profile(activities=[ProfilerActivity.CPU], record_shapes=True, experimental_config=everywhere) as profiled:
         training.tokens_per_second()
     wall, used = (time.perf_counter() - began) / steps, (time.process_time() - used) / steps
     kinds: defaultdict[str, float] = defaultdict(float)
@@ -192,7 +180,7 @@ def main() -> None:
         training = measured(Config.load(options.preset, settings), corpus, WARM_UP_STEPS)
         training.tokens_per_second()
         training.steps = options.steps
-        gflops = matrix_gflops(getattr(torch, options.precision))
+        gflops = gemm_gflops(getattr(torch, options.precision))
         report_time(training, gflops)
         report_memory(training)
 
