@@ -7,6 +7,8 @@ import os
 # Before torch is imported: tiny models are faster on one thread, and test processes run side by side.
 os.environ["OMP_NUM_THREADS"] = "1"
 
+import fcntl
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -46,6 +48,8 @@ TINY = (
     "checkpoint.every_steps=4",
 )
 
+
+SPLITS = ("train", "dev", "test")
 
 # One test of several minutes, which would run alone at the end.
 BEGINS_FIRST = "test_readme.py"
@@ -106,12 +110,31 @@ FLUENT = (
 @pytest.fixture(scope="session")
 def fluent(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The directory of a run whose model says whole sentences; its corpus lies beside it."""
-    directory = tmp_path_factory.mktemp("fluent")
-    write_demo_text(directory, pairs=2000)
-    train, dev, test = ((directory / f"{split}.en", directory / f"{split}.de") for split in ("train", "dev", "test"))
-    prepare(CorpusTexts([train], dev, test), directory / "corpus", CorpusConfig(vocab_size=600))
-    _train(directory / "run", directory / "corpus", FLUENT)
-    return directory / "run"
+
+    def make(directory: Path) -> None:
+        write_demo_text(directory, pairs=2000)
+        train, dev, test = ((directory / f"{split}.en", directory / f"{split}.de") for split in SPLITS)
+        prepare(CorpusTexts([train], dev, test), directory / "corpus", CorpusConfig(vocab_size=600))
+        _train(directory / "run", directory / "corpus", FLUENT)
+
+    return made_once("fluent", make, tmp_path_factory) / "run"
+
+
+def made_once(name: str, make: Callable[[Path], None], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory that is filled by the first who asks for it; tests in several processes share it, and only read."""
+    base = tmp_path_factory.getbasetemp()
+    # Processes of pytest-xdist have directories of their own, in one of the session.
+    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    directory, made = shared / f"once-{name}", shared / f"once-{name}.made"
+    with (shared / f"once-{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not made.exists():
+            # An attempt that failed is made anew.
+            shutil.rmtree(directory, ignore_errors=True)
+            directory.mkdir()
+            make(directory)
+            made.touch()
+    return directory
 
 
 @pytest.fixture(scope="session")

@@ -16,6 +16,7 @@ PACKAGE = REPOSITORY / "tandem"
 ROOMS = (
     ("errors", "ssh"),
     (
+        "allocator",
         "layout",
         "storage",
         "units",

@@ -15,8 +15,8 @@ from tandem.training.loop import train
 # Sure of itself, because it is tested on what it has seen: a search then finds the same as any other.
 SETTINGS = (
     *("model.d_model=64", "model.heads=2", "model.d_ff=128"),
-    *("batch.tokens=512", "batch.micro_batches=1", "train.precision=float32", "train.max_steps=200"),
-    *("schedule.peak=5e-3", "schedule.warmup_steps=20", "evaluation.every_steps=1000"),
+    *("batch.tokens=512", "batch.micro_batches=1", "train.precision=float32", "train.max_steps=500"),
+    *("schedule.peak=3e-3", "schedule.warmup_steps=20", "evaluation.every_steps=1000"),
 )
 KNOWN = 200
 

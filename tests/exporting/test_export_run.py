@@ -123,7 +123,7 @@ def test_the_model_card_has_what_the_hub_reads_and_people_ask(sure_run: Path, tm
     assert yaml.safe_load((tmp_path / "unknown" / "README.md").read_text().split("---\n")[1])["license"] == "unknown"
     for expected in (
         *("# English to German", "AutoModelForSeq2SeqLM", "nrefs:1|case:mixed", "240 sentence pairs", "cc-by-4.0"),
-        *(f"Tandem {tandem.__version__}", "PyTorch", "step 200", f"{result.check.exported_bleu:.2f} by this model"),
+        *(f"Tandem {tandem.__version__}", "PyTorch", "step 500", f"{result.check.exported_bleu:.2f} by this model"),
     ):
         assert expected in text
     assert str(tmp_path) not in card

@@ -79,7 +79,7 @@ def test_doctor_times_the_card_and_says_what_fits(tiny_corpus: PreparedCorpus, t
     assert found["computing"]["together_seconds"] > 0
 
 
-@pytest.mark.parametrize("begins_on_the_card", [True, False])
+@pytest.mark.parametrize("begins_on_the_card", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_a_run_goes_on_with_another_device(
     begins_on_the_card: bool, tiny_corpus: PreparedCorpus, tmp_path: Path
 ) -> None:

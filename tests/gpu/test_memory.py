@@ -116,7 +116,7 @@ def test_micro_batches_by_trial_where_arithmetic_is_too_hopeful(tiny_corpus: Pre
     assert (started["batch_tokens"], started["micro_batches"]) == (256, 2)
 
 
-@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+@pytest.mark.parametrize("precision", ["float32", pytest.param("bfloat16", marks=pytest.mark.long)])
 def test_the_estimate_covers_what_a_step_takes(precision: str) -> None:
     told = run(Device(module="measured"), "memory", precision)
     succeeded(told)

@@ -44,10 +44,10 @@ def test_two_and_four_cards_take_the_steps_of_one(tiny_corpus: PreparedCorpus, t
 @pytest.mark.parametrize(
     ("kind", "settings"),
     [
-        ("allreduce", ()),
         ("int4", ()),
         ("diloco", ("exchange.local_steps=2", "exchange.start_steps=2")),
-        ("allreduce", ("train.precision=float16",)),
+        pytest.param("allreduce", (), marks=pytest.mark.long),
+        pytest.param("allreduce", ("train.precision=float16",), marks=pytest.mark.long),
         pytest.param("bf16", (), marks=pytest.mark.long),
         pytest.param("powersgd", ("exchange.powersgd_rank=2",), marks=pytest.mark.long),
         pytest.param("auto", (), marks=pytest.mark.long),

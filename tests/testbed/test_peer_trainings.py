@@ -59,9 +59,14 @@ def test_a_line_has_the_tokens_since_the_step_before(tmp_path: Path, monkeypatch
     assert (tmp_path / "log").read_text() == "7\n5\n"
 
 
+def marks(environment: str) -> list[pytest.MarkDecorator]:
+    """An environment that `make test` does not make is made by `make test-long`."""
+    return [needs(environment), *[pytest.mark.long] * (not ENVIRONMENTS[environment].for_tests)]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-@pytest.mark.parametrize("environment", [pytest.param(name, marks=needs(name), id=name) for name in TRAINERS])
+@pytest.mark.parametrize("environment", [pytest.param(name, marks=marks(name), id=name) for name in TRAINERS])
 def test_a_peer_trains_and_counts_every_target_token(
     tiny_corpus: PreparedCorpus,
     tiny_config: Callable[..., Config],
