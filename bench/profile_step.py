@@ -155,12 +155,12 @@ def report_memory(training: Measured) -> None:
         if storage.data_ptr() not in storages:
             storages.add(storage.data_ptr())
             sizes[name.removesuffix("0").removesuffix("Backward")] += storage.nbytes()
-    state, lanes = stepper.state, len(stepper.state.working.models)
+    state, parallel = stepper.state, len(stepper.state.working.models)
     vectors = {"weights": 1, "gradient": 1, "Adam's means": 2}
     print(f"\n{'kept for backward by a micro-batch':40}{'MB':>8}")
     for name, size in sizes.most_common():
         print(f"{name:40}{size / 1e6:8.1f}")
-    print(f"{'together':40}{sum(sizes.values()) / 1e6:8.1f}, {lanes} at a time")
+    print(f"{'together':40}{sum(sizes.values()) / 1e6:8.1f}, {parallel} at a time")
     for name, count in vectors.items():
         print(f"{name:40}{count * state.flat.vector.nbytes / 1e6:8.1f}")
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

@@ -33,18 +33,18 @@ class FlatWeights:
 class WorkingCopy:
     """The model that steps are computed with: its half-precision weights are cast once a step, in one kernel.
 
-    Micro-batches that are worked through side by side need a model each, with gradients of its own; all of them share
+    Micro-batches that are worked through in parallel need a model each, with gradients of its own; all of them share
     the same weights.
     """
 
-    def __init__(self, model: TranslationModel, flat: FlatWeights, dtype: torch.dtype, lanes: int = 1) -> None:
+    def __init__(self, model: TranslationModel, flat: FlatWeights, dtype: torch.dtype, copies: int = 1) -> None:
         self._flat = flat
         self._half = None if dtype == torch.float32 else torch.empty_like(flat.vector.detach(), dtype=dtype)
         weights = flat.named(flat.vector.detach() if self._half is None else self._half)
-        self.models = [model.working_copy(weights).train() for _ in range(lanes)]
+        self.models = [model.working_copy(weights).train() for _ in range(copies)]
         # Parameters are views into vectors of one layout, so their offsets are their places in it.
         self.leaves = [
-            sorted(lane.parameters(), key=lambda parameter: parameter.storage_offset()) for lane in self.models
+            sorted(copy.parameters(), key=lambda parameter: parameter.storage_offset()) for copy in self.models
         ]
         """What backward leaves gradients at in each model, in the order of the vector."""
 

@@ -16,8 +16,8 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from tandem.config import SearchConfig
-from tandem.model.lanes import Lanes
 from tandem.model.length_rules import length_limit, length_penalty
+from tandem.model.parallel_passes import ParallelPasses
 from tandem.model.translation_model import SEARCH_SENTENCES, DecoderState, TranslationModel
 from tandem.vocabulary import BOS, EOS, PAD
 
@@ -25,8 +25,8 @@ IMPOSSIBLE = float("-inf")
 # Positions after which the host looks which sentences are done. To a GPU, waiting for the answer costs more than a few
 # positions of sentences that are done.
 LOOK_EVERY = {"cpu": 1, "cuda": 8}
-# Searches side by side on a processor: each holds keys, values and logits of its own, some hundred MB.
-MOST_LANES = 8
+# Searches in parallel on a processor: each holds keys, values and logits of its own, some hundred MB.
+MOST_SEARCHES = 8
 
 
 class Finished:
@@ -167,11 +167,11 @@ def search_all(
     search: SearchConfig,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> list[list[list[int]]]:
-    """The translations of each batch; on a processor several are searched side by side.
+    """The translations of each batch; on a processor several are searched in parallel.
 
-    The longest should come first, so that no lane is left alone with it at the end.
+    The longest should come first, so that no search is left alone with it at the end.
     """
-    lanes = min(torch.get_num_threads(), MOST_LANES, len(batches)) if model.device.type == "cpu" else 1
+    searches = min(torch.get_num_threads(), MOST_SEARCHES, len(batches)) if model.device.type == "cpu" else 1
     waiting = deque(range(len(batches)))
     found: dict[int, list[list[int]]] = {}
     caller = threading.get_ident()
@@ -180,18 +180,18 @@ def search_all(
         while waiting:
             try:
                 batch = waiting.popleft()
-            except IndexError:  # another lane was faster
+            except IndexError:  # another search was faster
                 return
             try:
                 found[batch] = beam_search(model, batches[batch], search.beam, search.length_penalty)
             except BaseException:
-                waiting.clear()  # the other lanes end, too
+                waiting.clear()  # the others end, too
                 raise
             if threading.get_ident() == caller:
                 progress(len(found), len(batches))
 
-    if lanes > 1:
-        Lanes(lanes).run([work] * lanes, range(lanes))  # a search draws no random numbers
+    if searches > 1:
+        ParallelPasses(searches).run([work] * searches, range(searches))  # a search draws no random numbers
     else:
         work()
     return [found[batch] for batch in range(len(batches))]

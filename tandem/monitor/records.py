@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import Field
+from pydantic import AliasChoices, Field
 
 # No count and no measure of a run comes near it: larger numbers are damage, and their sums would overflow.
 LARGEST = 10**18
@@ -72,8 +72,10 @@ class Started(Record):
     batch_tokens: Count | None = None
     """Most tokens on either side of a micro-batch, as chosen where that was left open."""
     micro_batches: Count | None = None
-    lanes: Count = 1
-    """Micro-batches that are worked through side by side: each has its share of the threads."""
+    parallel_micro_batches: Annotated[
+        Count, Field(validation_alias=AliasChoices("parallel_micro_batches", "lanes"))
+    ] = 1
+    """Micro-batches that a process works through in parallel, formerly `lanes`: each has its share of the threads."""
     compiled: bool = False
     """Whether torch.compile fuses each layer's kernels."""
     deterministic: bool | None = None

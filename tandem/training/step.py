@@ -21,8 +21,8 @@ from tandem.cluster.exchange.exchange import Exchange, Votes
 from tandem.cluster.world import World
 from tandem.config import Config
 from tandem.model.batch import Batch
-from tandem.model.lanes import Lanes
 from tandem.model.loss import LossSums, translation_loss
+from tandem.model.parallel_passes import ParallelPasses
 from tandem.model.translation_model import TranslationModel
 from tandem.monitor.activity import ACTIVITY, EXCHANGE
 from tandem.monitor.device_clock import Instant, now, wait_for
@@ -78,7 +78,7 @@ class Stepper:
         self.all_written = False
         """Whether all processes have voted in the newest step that their parts of a checkpoint are written."""
         self._wish_to_stop, self._is_writing, self._notice = wish_to_stop, is_writing, notice
-        self._lanes = Lanes(len(state.working.models))
+        self._parallel_passes = ParallelPasses(len(state.working.models))
         self._guard = torch.zeros((), device=world.device)
         """One as soon as a gradient was not finite: from then on no update is applied."""
         self._pending: deque[_Pending] = deque()
@@ -179,14 +179,14 @@ class Stepper:
         return None if full else torch.stack([total for each in sums for total in each[1:]]).view(-1, 2).sum(0)
 
     def _passes(self, loaded: Sequence[LoadedMicroBatch], inputs: Sequence[Batch], factor: float) -> Sequence[LossSums]:
-        """Forward and backward passes side by side."""
+        """Forward and backward passes in parallel."""
         step, first, last = loaded[0].batch.step, loaded[0].first, loaded[-1].last
-        self.exchange.before_backward(step, first=first, last=last, lanes=len(loaded))
+        self.exchange.before_backward(step, first=first, last=last, passes=len(loaded))
         parts = [each.micro_batch for each in loaded]
         seeds = [random_seed(self.config.train.seed, step, part.number, part.part) for part in parts]
         models = self.state.working.models[: len(loaded)]
         passes = [partial(self._pass, model, each, factor) for model, each in zip(models, inputs, strict=True)]
-        return self._lanes.run(passes, seeds)
+        return self._parallel_passes.run(passes, seeds)
 
     def _pass(self, model: TranslationModel, inputs: Batch, factor: float) -> LossSums:
         """One forward and backward pass."""

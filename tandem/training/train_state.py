@@ -19,8 +19,8 @@ from tandem.layout import MODEL_FILE, OPTIMIZER_FILE
 from tandem.model.flat_weights import FlatWeights, WorkingCopy
 from tandem.model.translation_model import TranslationModel, build_model
 from tandem.training.faults.divergence import LossHistory
-from tandem.training.lane_count import lanes_for
 from tandem.training.loss_scale import LossScale
+from tandem.training.parallel_micro_batches import count_parallel
 
 PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -113,7 +113,7 @@ class TrainState:
             weight_decay=settings.weight_decay,
             fused=True,
         )
-        working = WorkingCopy(model, flat, precision, lanes_for(config, vocab_size, device, processes))
+        working = WorkingCopy(model, flat, precision, count_parallel(config, vocab_size, device, processes))
         if config.model.compile == "on":
             working.models[0].compile_layers()
         return cls(model, flat, working, optimizer, LossScale(device) if precision == torch.float16 else None)

@@ -154,7 +154,7 @@ class Trainer:
                 world_size=self.world.size,
                 device=self.world.device.type,
                 threads=torch.get_num_threads(),
-                lanes=len(self.state.working.models),
+                parallel_micro_batches=len(self.state.working.models),
                 precision=self.config.train.precision,
                 parameters=sum(parameter.numel() for parameter in self.state.model.parameters()),
                 corpus_digest=self.corpus.digest,

@@ -246,8 +246,8 @@ def test_progress_counts_batches() -> None:
     assert heard == [(1, 3), (2, 3), (3, 3), (1, 1)]
 
 
-def test_searches_side_by_side_change_nothing(half_trained: Transformer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Progress is told by the calling thread alone, and a failure in any lane is raised."""
+def test_searches_in_parallel_change_nothing(half_trained: Transformer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Progress is told by the calling thread alone, and a failure in any search is raised."""
     search, caller, told = SearchConfig(beam=2, batch_sentences=1), threading.get_ident(), set()
     alone = translate_ids(half_trained, VARIED_SOURCES, search)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 3)

@@ -55,16 +55,17 @@ def test_killed_again_and_again_a_run_ends_with_the_same_bits(
 
 
 @pytest.mark.slow
-def test_killed_or_not_lanes_end_with_the_same_bits(
+def test_killed_or_not_passes_in_parallel_end_with_the_same_bits(
     tiny_corpus: PreparedCorpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two processes of two threads: each has two micro-batches side by side, which end in any order."""
+    """Two processes of two threads: each has two micro-batches in parallel, which end in any order."""
     monkeypatch.setenv("OMP_NUM_THREADS", "2")
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     assert run_training(tiny_corpus, whole, "batch.micro_batches=4", processes=2).returncode == 0
     signal_training_when("step 6: dev BLEU", signal.SIGKILL, tiny_corpus, killed, "batch.micro_batches=4", processes=2)
     assert run_training(tiny_corpus, killed, "batch.micro_batches=4", processes=2).returncode == 0
-    assert {record["lanes"] for record in read_journal(killed / "journal/rank-1.jsonl") if "lanes" in record} == {2}
+    started = [record for record in read_journal(killed / "journal/rank-1.jsonl") if record["kind"] == "started"]
+    assert {record["parallel_micro_batches"] for record in started} == {2}
     assert_same_end(whole, killed)
 
 

@@ -72,16 +72,16 @@ def test_accumulation_takes_the_steps_of_one_large_batch(
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-def test_lanes_change_no_bit(
+def test_passes_in_parallel_change_no_bit(
     precision: str,
     tiny_corpus: PreparedCorpus,
     tiny_config: Callable[..., Config],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """With dropout, and with a last round of a step, of four micro-batches, that does not fill all lanes."""
+    """With dropout, and four micro-batches a step: in threes, the last of them is alone."""
     config, ends = tiny_config(f"train.precision={precision}"), []
-    for lanes in (1, 2, 3):
-        monkeypatch.setattr(train_state, "lanes_for", lambda *_, lanes=lanes: lanes)
+    for passes in (1, 2, 3):
+        monkeypatch.setattr(train_state, "count_parallel", lambda *_, passes=passes: passes)
         stepper = stepper_of(config, tiny_corpus)
         results = [stepper.step(stepper.loader.fetch(step)) for step in range(1, 5)]
         ends.append((results, stepper.state.flat.vector.tolist()))

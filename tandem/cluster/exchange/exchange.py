@@ -29,7 +29,7 @@ class FlatVectors:
     gradient: Tensor
     leaves: Sequence[Sequence[nn.Parameter]]
     """The parameters at which backward leaves gradients, in the order of the vector: of each model that passes run
-    through side by side."""
+    through in parallel."""
 
     @property
     def shapes(self) -> list[torch.Size]:
@@ -60,8 +60,8 @@ class Exchange(ABC):
     """What a training step does with the other processes."""
 
     @abstractmethod
-    def before_backward(self, step: int, *, first: bool, last: bool, lanes: int = 1) -> None:
-        """Get ready for backward passes in so many lanes, the first or last of the step on this process or between."""
+    def before_backward(self, step: int, *, first: bool, last: bool, passes: int = 1) -> None:
+        """Get ready for so many backward passes in parallel, first or last of the step on this process, or neither."""
 
     @abstractmethod
     def after_backward(self, step: int, mine: Votes) -> Exchanged:
@@ -113,8 +113,8 @@ class NoExchange(Exchange):
     def __init__(self, vectors: FlatVectors, device: torch.device) -> None:
         self._reducer = GradientReducer(vectors.leaves, vectors.gradient, None, device)
 
-    def before_backward(self, step: int, *, first: bool, last: bool, lanes: int = 1) -> None:
-        self._reducer.expect(first=first, exchanges=False, lanes=lanes)
+    def before_backward(self, step: int, *, first: bool, last: bool, passes: int = 1) -> None:
+        self._reducer.expect(first=first, exchanges=False, passes=passes)
 
     def after_backward(self, step: int, mine: Votes) -> Exchanged:
         self._reducer.finish()
@@ -137,8 +137,8 @@ class SumBetweenHosts(Exchange):
         self._newest_sum = 0
         """The newest step whose sum between hosts has begun, which changes its state from its first moment on."""
 
-    def before_backward(self, step: int, *, first: bool, last: bool, lanes: int = 1) -> None:
-        self._reducer.expect(first=first, exchanges=last, lanes=lanes)
+    def before_backward(self, step: int, *, first: bool, last: bool, passes: int = 1) -> None:
+        self._reducer.expect(first=first, exchanges=last, passes=passes)
 
     def after_backward(self, step: int, mine: Votes) -> Exchanged:
         inside = self.sum_inside()

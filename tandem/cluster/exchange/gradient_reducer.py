@@ -52,19 +52,19 @@ def bucket_shares(shapes: Sequence[Sequence[int]]) -> tuple[float, ...]:
 class Bucket:
     """Neighbouring parameters whose gradients are added and exchanged together."""
 
-    lanes: list[list[nn.Parameter]]
-    """The same parameters of each model that passes run through side by side."""
+    copies: list[list[nn.Parameter]]
+    """The same parameters of each copy of the model, through which passes run in parallel."""
     part: Tensor
     """Their stretch of the flat gradient."""
     missing: int = 0
     """Parameters that backward has not come to yet in these passes."""
 
-    def collect(self, first: bool, lanes: int) -> None:
-        """Move the parameters' gradients into the vector, over what is there or added to it: lane after lane.
+    def collect(self, first: bool, passes: int) -> None:
+        """Move the parameters' gradients into the vector, over what is there or added to it: pass after pass.
 
         So the sum is rounded as if the passes had come one after the other, whichever was done first.
         """
-        for lane, parameters in enumerate(self.lanes[:lanes]):
+        for number, parameters in enumerate(self.copies[:passes]):
             gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
             for parameter in parameters:
                 parameter.grad = None
@@ -74,7 +74,7 @@ class Bucket:
                 return
             flat = [gradient.flatten() for gradient in gradients]
             together = torch.cat(flat) if len(flat) > 1 else flat[0]
-            if first and not lane:
+            if first and not number:
                 self.part.copy_(together)
             else:
                 self.part.add_(together)
@@ -82,11 +82,12 @@ class Bucket:
 
 @dataclass
 class Pass:
-    """What backward passes, one or several side by side, have to do with the gradients they find."""
+    """What backward passes, one or several in parallel, have to do with the gradients they find."""
 
     first: bool
     exchanges: bool
-    lanes: int
+    passes: int
+    """How many there are."""
     closed: int = 0
     """Buckets that are in the vector already."""
     works: list[dist.Work] = field(default_factory=list)
@@ -106,7 +107,7 @@ class GradientReducer:
     ) -> None:
         self._group, self._device = group, device
         self._arriving = threading.Lock()
-        """Passes that run side by side come to a bucket in threads of their own."""
+        """Passes that run in parallel come to a bucket in threads of their own."""
         self.gradient = gradient
         self.bytes = 0
         """Sent by this process, by calculation."""
@@ -115,11 +116,11 @@ class GradientReducer:
         for count in bucket_lengths(lengths):
             first = len(lengths) - count
             start = end - sum(lengths[first:])
-            lanes = [list(lane[first : len(lengths)]) for lane in leaves]
-            self._add_bucket(Bucket(lanes, gradient[start:end]))
+            copies = [list(copy[first : len(lengths)]) for copy in leaves]
+            self._add_bucket(Bucket(copies, gradient[start:end]))
             del lengths[first:]
             end = start
-        self._pass = Pass(first=True, exchanges=False, lanes=1)
+        self._pass = Pass(first=True, exchanges=False, passes=1)
 
     def _add_bucket(self, bucket: Bucket) -> None:
         number = len(self._buckets)
@@ -132,16 +133,16 @@ class GradientReducer:
             if (alive := reducer()) is not None:
                 alive._arrived(alive._buckets[number])
 
-        for parameters in bucket.lanes:
+        for parameters in bucket.copies:
             for parameter in parameters:
                 parameter.register_post_accumulate_grad_hook(arrived)  # type: ignore[no-untyped-call]
 
-    def expect(self, *, first: bool, exchanges: bool, lanes: int) -> None:
-        """Get ready for backward passes in so many lanes: the step's first overwrite the vector, later ones add."""
-        self._pass = Pass(first, exchanges and self._group is not None, lanes)
+    def expect(self, *, first: bool, exchanges: bool, passes: int) -> None:
+        """Get ready for so many backward passes in parallel: the step's first overwrite the vector, later ones add."""
+        self._pass = Pass(first, exchanges and self._group is not None, passes)
         for bucket in self._buckets:
-            bucket.missing = sum(len(parameters) for parameters in bucket.lanes[:lanes])
-            for parameters in bucket.lanes:
+            bucket.missing = sum(len(parameters) for parameters in bucket.copies[:passes])
+            for parameters in bucket.copies:
                 for parameter in parameters:
                     parameter.grad = None
 
@@ -169,7 +170,7 @@ class GradientReducer:
 
     def _close(self, bucket: Bucket) -> None:
         # Memory may run out here; then the bucket is still to be closed, with nothing in it, when the pass is finished.
-        bucket.collect(self._pass.first, self._pass.lanes)
+        bucket.collect(self._pass.first, self._pass.passes)
         if self._pass.exchanges:
             self._pass.last_launch = now(self._device)
             self._pass.works.append(self._start_sum(bucket.part))

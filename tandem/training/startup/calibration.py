@@ -74,8 +74,8 @@ class TimedSteps:
         exchange = NoExchange(state.flat_vectors(), world.device)
         self._stepper = Stepper(config, world, state, MicroBatchLoader(batches, world), self.clock, exchange)
         share = batches.at(1).share(world.rank, world.size)
-        self._lanes = min(len(state.working.models), len(share))
-        self._rounds, self._rows = math.ceil(len(share) / self._lanes), share[0].rows
+        self._parallel = min(len(state.working.models), len(share))
+        self._rounds, self._rows = math.ceil(len(share) / self._parallel), share[0].rows
         self._few = max(int(SMALL_PART * len(self._rows)), 1)
 
     def step(self, step: int) -> float:
@@ -102,11 +102,11 @@ class TimedSteps:
         return a_row * all_rows * self._rounds + max(little - few * a_row, 0.0)
 
     def _part(self, count: int) -> float:
-        """A step of this process with the first rows of a micro-batch and nothing else, in all its lanes."""
+        """A step of this process with the first rows of a micro-batch and nothing else, in every parallel pass."""
         rows = self._rows[:count]
         tokens = int(self._batches.pairs.read(rows)[1].lengths.sum()) + count
         # Every process finds its own share at its own place.
-        return self._timed(GlobalBatch(1, [MicroBatch(0, rows, tokens)] * self._lanes * self._world.size))
+        return self._timed(GlobalBatch(1, [MicroBatch(0, rows, tokens)] * self._parallel * self._world.size))
 
     def _timed(self, batch: GlobalBatch) -> float:
         start = time.perf_counter()

@@ -38,16 +38,16 @@ def test_a_bucket_for_which_there_was_no_memory_is_closed_empty(monkeypatch: pyt
     collect = reducer.Bucket.collect
     refused: list[reducer.Bucket] = []
 
-    def full_once(bucket: reducer.Bucket, first: bool, lanes: int) -> None:
+    def full_once(bucket: reducer.Bucket, first: bool, passes: int) -> None:
         if not refused:
             refused.append(bucket)
-            for parameter in bucket.lanes[0]:
+            for parameter in bucket.copies[0]:
                 parameter.grad = None
             raise torch.OutOfMemoryError("CUDA out of memory.")
-        collect(bucket, first, lanes)
+        collect(bucket, first, passes)
 
     monkeypatch.setattr(reducer.Bucket, "collect", full_once)
-    adder.expect(first=True, exchanges=False, lanes=1)
+    adder.expect(first=True, exchanges=False, passes=1)
     with pytest.raises(torch.OutOfMemoryError):
         sum(leaf.sum() for leaf in leaves).backward()  # type: ignore[union-attr]
     closed = adder._pass.closed

@@ -383,6 +383,13 @@ def test_journals_from_before_there_were_such_fields_are_read() -> None:
     check(surveyed(10, "vm1"), ("gpu_utilisation_least", "gpu_utilisation_most"), "hosts", 0)
 
 
+def test_a_field_that_has_another_name_now_is_read() -> None:
+    record = dataclasses.replace(started(), parallel_micro_batches=4)
+    old = content(record, 5)
+    old["lanes"] = old.pop("parallel_micro_batches")
+    assert read_record(json.dumps(old).encode()) == record
+
+
 @pytest.mark.parametrize(
     ("field", "value"),
     [("card", 4), ("card_memory_bytes", "80 GB"), ("micro_batches", 1.5), ("compiled", 1), ("deterministic", 1)],

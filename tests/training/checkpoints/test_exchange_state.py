@@ -33,7 +33,7 @@ class Remembering(Exchange):
     def __init__(self, number: float = 0.0) -> None:
         self.number = torch.tensor(number)
 
-    def before_backward(self, step: int, *, first: bool, last: bool, lanes: int = 1) -> None:
+    def before_backward(self, step: int, *, first: bool, last: bool, passes: int = 1) -> None:
         pass
 
     def after_backward(self, step: int, mine: Votes) -> Exchanged:

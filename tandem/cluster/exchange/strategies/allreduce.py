@@ -24,8 +24,8 @@ class AllReduce(Exchange):
         group = world.group if world.size > 1 else None
         self._reducer = GradientReducer(vectors.leaves, vectors.gradient, group, world.device)
 
-    def before_backward(self, step: int, *, first: bool, last: bool, lanes: int = 1) -> None:
-        self._reducer.expect(first=first, exchanges=last and not self._sampled(step), lanes=lanes)
+    def before_backward(self, step: int, *, first: bool, last: bool, passes: int = 1) -> None:
+        self._reducer.expect(first=first, exchanges=last and not self._sampled(step), passes=passes)
 
     def after_backward(self, step: int, mine: Votes) -> Exchanged:
         last_launch = self._reducer.finish()

@@ -51,8 +51,8 @@ class LocalSteps(Exchange):
         """The weights that all hosts began the round with; a session begins where all hold the same."""
         self._momentum = torch.zeros_like(self._round_weights) if self._sum is not None else torch.empty(0)
 
-    def before_backward(self, step: int, *, first: bool, last: bool, lanes: int = 1) -> None:
-        self._start.before_backward(step, first=first, last=last, lanes=lanes)
+    def before_backward(self, step: int, *, first: bool, last: bool, passes: int = 1) -> None:
+        self._start.before_backward(step, first=first, last=last, passes=passes)
 
     def after_backward(self, step: int, mine: Votes) -> Exchanged:
         if self.shares_gradients(step):

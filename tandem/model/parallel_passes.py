@@ -1,10 +1,10 @@
-"""Lanes: the cores of a processor work on batches of their own, side by side.
+"""Passes in parallel: the cores of a processor work on batches of their own.
 
 Threads that share the work on one batch meet after every operation, hundreds of times a second: small ones do not
-scale, and whenever another program takes a core away for a moment, all wait for the one that was moved aside. Lanes
-meet when each is done. In training each has a model of its own, on shared weights, and its own random numbers; the
-gradients are added in the order of the micro-batches, so the sum is rounded as without lanes. (Only products may round
-otherwise in another number of threads, which a lane has fewer of.)
+scale, and whenever another program takes a core away for a moment, all wait for the one that was moved aside. Passes
+in parallel meet when each is done. In training each has a model of its own, on shared weights, and its own random
+numbers; the gradients are added in the order of the micro-batches, so the sum is rounded as one after the other. (Only
+products may round otherwise in another number of threads, which each pass has fewer of.)
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from tandem.model.layers import RANDOM_NUMBERS
 T = TypeVar("T")
 
 
-class Lanes:
-    """Runs passes side by side, the first in the calling thread, and shares the process's threads out among them."""
+class ParallelPasses:
+    """Runs passes in parallel, the first in the calling thread, and shares the process's threads out among them."""
 
-    def __init__(self, lanes: int) -> None:
-        self._others = ThreadPoolExecutor(max(lanes - 1, 1), "lane")
+    def __init__(self, most: int) -> None:
+        self._others = ThreadPoolExecutor(max(most - 1, 1), "pass")
 
     def run(self, passes: Sequence[Callable[[], T]], seeds: Sequence[int]) -> list[T]:
         """The results, in order; each pass draws random numbers, if any, from a seed of its own."""

@@ -1,4 +1,4 @@
-"""How many micro-batches a process works through side by side: what threads there are for, and memory."""
+"""How many micro-batches a process works through in parallel: what threads there are for, and memory."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from tandem.model.memory_estimate import estimate_memory, is_estimated
 MEMORY_SHARE = 0.5
 
 
-def lanes_for(config: Config, vocab_size: int, device: torch.device, processes: int) -> int:
-    """How many micro-batches are worked through side by side by each of a host's processes.
+def count_parallel(config: Config, vocab_size: int, device: torch.device, processes: int) -> int:
+    """How many micro-batches are worked through in parallel by each of a host's processes.
 
     One on a GPU, which has threads enough by itself. One, too, where layers are compiled, which makes them draw from
     the one generator of PyTorch's own, and for a model from outside: it may do so as well, and nobody knows how much

@@ -1,4 +1,4 @@
-"""As many lanes as threads, micro-batches and memory allow."""
+"""As many micro-batches in parallel as threads, their number and memory allow."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from tandem.config import Config
-from tandem.training import lane_count
-from tandem.training.lane_count import lanes_for
+from tandem.training import parallel_micro_batches
+from tandem.training.parallel_micro_batches import count_parallel
 
 GB = 10**9
 
@@ -23,14 +23,14 @@ GB = 10**9
         ((), "cuda", 1, 64 * GB, None, 1),
         (("model.compile=on",), "cpu", 1, 64 * GB, None, 1),
         (("model.kind=tandem.model.transformer:Transformer",), "cpu", 1, 64 * GB, None, 1),
-        # A first lane of transformer-base takes 5.5 GB, another one 4.1, of half of the memory.
+        # A first micro-batch of transformer-base takes 5.5 GB, another one 4.1, of half of the memory.
         ((), "cpu", 1, 20 * GB, None, 2),
         ((), "cpu", 4, 80 * GB, None, 2),
         ((), "cpu", 1, 64 * GB, 20 * GB, 2),
         ((), "cpu", 1, 1 * GB, None, 1),
     ],
 )
-def test_as_many_lanes_as_threads_micro_batches_and_memory_allow(
+def test_as_many_in_parallel_as_threads_micro_batches_and_memory_allow(
     settings: tuple[str, ...],
     device: str,
     processes: int,
@@ -41,6 +41,6 @@ def test_as_many_lanes_as_threads_micro_batches_and_memory_allow(
 ) -> None:
     monkeypatch.setattr(torch, "get_num_threads", lambda: 4)
     monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(total=memory))
-    monkeypatch.setattr(lane_count, "memory_limit", lambda: limit)
+    monkeypatch.setattr(parallel_micro_batches, "memory_limit", lambda: limit)
     config = Config.load("transformer-base", ("batch.tokens=4096", "train.precision=float32", *settings))
-    assert lanes_for(config, 32_000, torch.device(device), processes) == expected
+    assert count_parallel(config, 32_000, torch.device(device), processes) == expected
