@@ -12,7 +12,12 @@ from torch import Tensor
 from tandem.errors import TandemError
 from tandem.layout import MODEL_FILE
 from tandem.training.checkpoints.checkpoint import Checkpoint, write
-from tandem.training.checkpoints.checkpoint_store import CheckpointStore, damaged_checkpoints, name_damaged
+from tandem.training.checkpoints.checkpoint_store import (
+    CheckpointStore,
+    damaged_checkpoints,
+    name_damaged,
+    say_optimizer_damage,
+)
 from tandem.training.run_directory import Run
 
 log = logging.getLogger(__name__)
@@ -54,4 +59,6 @@ def average_run(run: Run, *, last: int | None, best: int | None) -> Checkpoint:
         raise damaged_checkpoints(store.last_directory, list(damaged.values()))
     if damaged:
         log.warning("%s: %s; the others are averaged", run.directory, name_damaged(damaged))
+    for checkpoint in found:
+        say_optimizer_damage(checkpoint)
     return average(found, run.averaged)

@@ -14,7 +14,7 @@ import json
 import shutil
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ from torch import Tensor
 
 import tandem
 from tandem.errors import TandemError
-from tandem.layout import MODEL_FILE, STATE_FILE, SUMS_FILE, checkpoint_directories, checkpoint_step
+from tandem.layout import MODEL_FILE, OPTIMIZER_FILE, STATE_FILE, SUMS_FILE, checkpoint_directories, checkpoint_step
 from tandem.storage import error_in_words, fsync_path, fsync_tree, sha256_of
 from tandem.training.train_state import TrainState
 from tandem.untrusted_folder import foreign_entry, foreign_name
@@ -55,6 +55,8 @@ class Checkpoint:
 
     directory: Path
     state: Mapping[str, Any]
+    optimizer_damage: str = ""
+    """What is wrong with the optimizer's file, where only the weights were asked for; empty if nothing is."""
 
     @property
     def step(self) -> int:
@@ -151,6 +153,14 @@ def digest_lines(digests: Mapping[str, str]) -> bytes:
 
 def read(directory: Path) -> Checkpoint:
     """Open a checkpoint and check every file against its digest."""
+    checkpoint = read_weights(directory)
+    if checkpoint.optimizer_damage:
+        raise DamagedCheckpointError(checkpoint.optimizer_damage)
+    return checkpoint
+
+
+def read_weights(directory: Path) -> Checkpoint:
+    """The same for whoever needs the weights alone: a damaged optimizer is no error, and stands in the checkpoint."""
     try:
         if foreign := foreign_entry(directory):
             raise DamagedCheckpointError(f"{directory}: not read: {foreign}")
@@ -169,10 +179,10 @@ def read(directory: Path) -> Checkpoint:
         checkpoint = Checkpoint(directory, state)
         if checkpoint_step(directory) not in (None, checkpoint.step):
             raise DamagedCheckpointError(f"{directory / STATE_FILE}: damaged, it speaks of step {checkpoint.step}")
-        _check_files(directory, state, sums)
+        optimizer_damage = _check_files(directory, state, sums)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise DamagedCheckpointError(f"{directory}: not a whole checkpoint ({error_in_words(error)})") from error
-    return checkpoint
+    return replace(checkpoint, optimizer_damage=optimizer_damage)
 
 
 def _check_numbers(state: Mapping[str, Any]) -> None:
@@ -182,20 +192,29 @@ def _check_numbers(state: Mapping[str, Any]) -> None:
         raise ValueError(f"step {step!r}, BLEU {bleu!r}")
 
 
-def _check_files(directory: Path, state: Mapping[str, Any], sums: bytes | None) -> None:
-    """Compare every file with the digests that were taken when it was written."""
+def _check_files(directory: Path, state: Mapping[str, Any], sums: bytes | None) -> str:
+    """Compare every file with the digests that were taken when it was written; what is wrong with the optimizer's."""
     if foreign := foreign_name(state["files"]):
         raise DamagedCheckpointError(f"{directory}: not read: {foreign}")
-    found = {}
-    for name, facts in state["files"].items():
-        found[name] = sha256_of(directory / name)
-        if found[name] != facts["sha256"]:
-            raise DamagedCheckpointError(f"{directory / name}: damaged, its contents are not what was saved")
-    if state["format"] == FORMAT_WITHOUT_SUMS:
-        return
+    digests = {name: str(facts["sha256"]) for name, facts in state["files"].items()}
+    faults = {name: fault for name, digest in digests.items() if (fault := _file_fault(directory / name, digest))}
+    optimizer_damage = faults.pop(OPTIMIZER_FILE, "")
+    if faults:
+        raise DamagedCheckpointError(next(iter(faults.values())))
     # Made anew and compared as a whole, so that no byte of it can be another either.
-    if sums != digest_lines(found | {STATE_FILE: sha256_of(directory / STATE_FILE)}):
+    expected = digest_lines(digests | {STATE_FILE: sha256_of(directory / STATE_FILE)})
+    if state["format"] != FORMAT_WITHOUT_SUMS and sums != expected:
         raise DamagedCheckpointError(f"{directory / SUMS_FILE}: damaged or missing")
+    return optimizer_damage
+
+
+def _file_fault(path: Path, digest: str) -> str:
+    """What is wrong with a file that should have a digest; empty if nothing is."""
+    try:
+        whole = sha256_of(path) == digest
+    except OSError as error:
+        return f"{path}: cannot be read ({error.strerror})"
+    return "" if whole else f"{path}: damaged, its contents are not what was saved"
 
 
 def remove(directory: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from itertools import islice
@@ -21,6 +22,7 @@ from tandem.training.checkpoints.checkpoint import (
     DamagedCheckpointError,
     put_aside,
     read,
+    read_weights,
     remove,
     remove_leftovers,
     remove_oldest,
@@ -31,6 +33,7 @@ from tandem.training.checkpoints.mirror_place import MirrorError
 from tandem.training.run_lease import check_lease, has_lost_lease
 from tandem.training.train_state import TrainState
 
+log = logging.getLogger(__name__)
 T = TypeVar("T")
 Write = Callable[[], T]
 """Writes what was copied when it was made; called by a thread while training goes on."""
@@ -80,13 +83,13 @@ class CheckpointStore:
             raise
 
     def best(self, damaged: dict[int, str] | None = None) -> list[Checkpoint]:
-        """The whole ones among the best checkpoints, best first, of equals the earlier one; why others are damaged."""
-        whole = _whole(checkpoint_directories(self.best_directory).items(), damaged)
-        return sorted(whole, key=lambda checkpoint: (-(checkpoint.bleu or 0.0), checkpoint.step))
+        """Those of the best whose weights are whole, best first, of equals the earlier one; why others are damaged."""
+        usable = _usable(checkpoint_directories(self.best_directory).items(), damaged)
+        return sorted(usable, key=lambda checkpoint: (-(checkpoint.bleu or 0.0), checkpoint.step))
 
     def newest(self, count: int, damaged: dict[int, str] | None = None) -> list[Checkpoint]:
-        """Up to `count` newest checkpoints that are whole, newest first; why those passed over are damaged, by step."""
-        return list(islice(_whole(reversed(checkpoint_directories(self.last_directory).items()), damaged), count))
+        """Up to `count` newest checkpoints whose weights are whole, newest first; why those passed over are damaged."""
+        return list(islice(_usable(reversed(checkpoint_directories(self.last_directory).items()), damaged), count))
 
     def newest_step(self) -> int | None:
         """The step of the newest checkpoint, going by its name."""
@@ -207,10 +210,17 @@ def name_damaged(damaged: Iterable[int]) -> str:
     return f"steps {', '.join(steps)} are damaged" if len(steps) > 1 else f"step {steps[0]} is damaged"
 
 
-def _whole(directories: Iterable[tuple[int, Path]], damaged: dict[int, str] | None) -> Iterator[Checkpoint]:
+def say_optimizer_damage(checkpoint: Checkpoint) -> None:
+    """A line in the log for a checkpoint whose weights are used, and which no training would go on from."""
+    if checkpoint.optimizer_damage:
+        log.warning("%s; the weights beside it are whole, and are used", checkpoint.optimizer_damage)
+
+
+def _usable(directories: Iterable[tuple[int, Path]], damaged: dict[int, str] | None) -> Iterator[Checkpoint]:
+    """The checkpoints whose weights are whole; why others are damaged, by step."""
     for step, directory in directories:
         try:
-            yield read(directory)
+            yield read_weights(directory)
         except DamagedCheckpointError as error:
             # A training at work may have removed it meanwhile.
             if damaged is not None and directory.exists():

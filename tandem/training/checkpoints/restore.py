@@ -10,8 +10,13 @@ import torch
 from tandem.errors import TandemError
 from tandem.layout import STATE_FILE, checkpoint_directories, checkpoint_name
 from tandem.model.translation_model import TranslationModel, build_model
-from tandem.training.checkpoints.checkpoint import Checkpoint, read
-from tandem.training.checkpoints.checkpoint_store import CheckpointStore, damaged_checkpoints, name_damaged
+from tandem.training.checkpoints.checkpoint import Checkpoint, read_weights
+from tandem.training.checkpoints.checkpoint_store import (
+    CheckpointStore,
+    damaged_checkpoints,
+    name_damaged,
+    say_optimizer_damage,
+)
 from tandem.training.run_directory import Run
 
 log = logging.getLogger(__name__)
@@ -29,12 +34,18 @@ def load_model(run: Run, checkpoint: Checkpoint, device: torch.device) -> Transl
 
 
 def choose_checkpoint(run: Run, choice: str) -> Checkpoint:
-    """`best`, `last`, `averaged`, or the path of a checkpoint directory."""
+    """`best`, `last`, `averaged`, or the path of a checkpoint directory; its weights are whole."""
+    chosen = _chosen(run, choice)
+    say_optimizer_damage(chosen)
+    return chosen
+
+
+def _chosen(run: Run, choice: str) -> Checkpoint:
     store = CheckpointStore(run.directory)
     if choice == "averaged":
         if not run.averaged.is_dir():
             raise TandemError(f"{run.directory}: nothing averaged yet; run `tandem average {run.directory}` first")
-        return read(run.averaged)
+        return read_weights(run.averaged)
     if choice in ("best", "last"):
         return _best_or_newest(run, store, choice == "best")
     if not (Path(choice) / STATE_FILE).is_file():
@@ -44,11 +55,11 @@ def choose_checkpoint(run: Run, choice: str) -> Checkpoint:
             f"--checkpoint {choice}: neither best, last, averaged nor a checkpoint directory; "
             f"there is {', '.join(there) or 'none yet'}"
         )
-    return read(Path(choice))
+    return read_weights(Path(choice))
 
 
 def _best_or_newest(run: Run, store: CheckpointStore, best: bool) -> Checkpoint:
-    """The best checkpoint, or the newest, that is whole; a line in the log if damaged ones are passed over."""
+    """The best checkpoint, or the newest, with whole weights; a line in the log if damaged ones are passed over."""
     damaged: dict[int, str] = {}
     found = store.best(damaged)[:1] if best else []
     if damaged and not found:

@@ -11,12 +11,13 @@ import torch
 
 from tandem.config import CheckpointConfig, Config
 from tandem.errors import TandemError
+from tandem.layout import OPTIMIZER_FILE
 from tandem.training.checkpoints.average import average_run
 from tandem.training.checkpoints.checkpoint_store import WritableCheckpointStore
 from tandem.training.checkpoints.restore import choose_checkpoint
 from tandem.training.run_directory import Run
 from tandem.training.train_state import TrainState
-from tests.training.checkpoints.test_checkpoint import flip_a_byte, take_step
+from tests.training.checkpoints.test_checkpoint import cut_short, flip_a_byte, lose_a_file, take_step
 
 
 @pytest.fixture
@@ -62,6 +63,30 @@ def test_damaged_checkpoints_are_not_passed_over_in_silence(
     with caplog.at_level(logging.WARNING):
         assert choose_checkpoint(run, choice).step == taken
     assert caplog.messages == ([] if said is None else [f"{run.directory}: {said}"])
+
+
+@pytest.mark.parametrize("damage", [cut_short, lose_a_file])
+@pytest.mark.parametrize("choice", ["last", "path"])
+def test_whole_weights_beside_a_damaged_optimizer_are_used(
+    choice: str,
+    damage: Callable[[Path], None],
+    run: Run,
+    store: WritableCheckpointStore,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    newest = store.last_directory / "step-00000003"
+    damage(newest)
+    chosen = choose_checkpoint(run, str(newest) if choice == "path" else choice)
+    assert chosen.model()
+    assert average_run(run, last=2, best=None).state["averaged_steps"] == [2, 3]
+    assert chosen.step == 3
+    why = "damaged, its contents are not what was saved"
+    if damage is lose_a_file:
+        why = "cannot be read (No such file or directory)"
+    said = f"{newest / OPTIMIZER_FILE}: {why}; the weights beside it are whole, and are used"
+    assert caplog.messages == [said, said]
+    # A training goes on from what is whole.
+    assert next(store.whole({})).step == 2
 
 
 def test_checkpoints_that_are_all_damaged_are_not_said_to_be_missing(run: Run, store: WritableCheckpointStore) -> None:
