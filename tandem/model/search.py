@@ -51,8 +51,17 @@ class Finished:
 
 
 @torch.inference_mode()
-def beam_search(model: TranslationModel, sources: Sequence[Sequence[int]], beam: int, alpha: float) -> list[list[int]]:
-    """The best translation of each source; ids without BOS and EOS. B shrinks as sentences are done."""
+def beam_search(
+    model: TranslationModel,
+    sources: Sequence[Sequence[int]],
+    beam: int,
+    alpha: float,
+    check: Callable[[], None] = lambda: None,
+) -> list[list[int]]:
+    """The best translation of each source; ids without BOS and EOS. B shrinks as sentences are done.
+
+    `check` is called at every position; what it raises ends the search.
+    """
     batch, device = len(sources), model.device
     # Each sentence has its own limit, or its translation would depend on what it happens to be batched with.
     limits = [length_limit(len(ids) + 1, model.config.max_length) for ids in sources]
@@ -68,6 +77,7 @@ def beam_search(model: TranslationModel, sources: Sequence[Sequence[int]], beam:
     alive_BR[:, 0] = 0
     look_every = LOOK_EVERY[device.type]
     for length in range(1, max(limits) + 1):
+        check()
         hidden_BRD = model.step(tokens_BRL[:, :, -1], length - 1, state)
         logits_BRV = F.linear(hidden_BRD, projection_VD)[:, :, : model.vocab_size].float()
         must_end_B = limits_B.index_select(0, sentences_B) <= length if length >= min(limits) else None
@@ -146,18 +156,19 @@ def translate_ids(
     progress: Callable[[int, int], None] = lambda done, total: None,
     *,
     at_once: int | None = None,
+    check: Callable[[], None] = lambda: None,
 ) -> dict[int, list[int]]:
     """Translations by index. Sentences of like length go together; `share` picks some of these batches.
 
     Processes that share the work must agree on the size of batches (`at_once`). `progress` is called with the number
-    of batches done and of all.
+    of batches done and of all, `check` at every position of a search: what it raises ends all of them.
     """
     longest = model.config.max_length - 1  # EOS takes the last position
     # An empty line needs no model to be translated into an empty line.
     by_length = sorted((i for i, ids in enumerate(sources) if ids), key=lambda i: -len(sources[i]))
     size = sentences_at_once(model, search) if at_once is None else at_once
     batches = [by_length[start : start + size] for start in range(0, len(by_length), size)][share]
-    found = search_all(model, [[sources[i][:longest] for i in batch] for batch in batches], search, progress)
+    found = search_all(model, [[sources[i][:longest] for i in batch] for batch in batches], search, progress, check)
     return dict(zip(chain.from_iterable(batches), chain.from_iterable(found), strict=True))
 
 
@@ -166,6 +177,7 @@ def search_all(
     batches: Sequence[Sequence[Sequence[int]]],
     search: SearchConfig,
     progress: Callable[[int, int], None] = lambda done, total: None,
+    check: Callable[[], None] = lambda: None,
 ) -> list[list[list[int]]]:
     """The translations of each batch; on a processor several are searched in parallel.
 
@@ -183,7 +195,7 @@ def search_all(
             except IndexError:  # another search was faster
                 return
             try:
-                found[batch] = beam_search(model, batches[batch], search.beam, search.length_penalty)
+                found[batch] = beam_search(model, batches[batch], search.beam, search.length_penalty, check)
             except BaseException:
                 waiting.clear()  # the others end, too
                 raise

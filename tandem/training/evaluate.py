@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 
 import torch
 
@@ -33,6 +35,48 @@ FIRST_SENTENCES = 100
 WORTHLESS_BLEU = 2.0
 
 
+class EvaluationStoppedError(Exception):
+    """An evaluation that all processes have agreed to break off, because some of them were asked to stop."""
+
+    def __init__(self, votes: float) -> None:
+        super().__init__("the evaluation was broken off")
+        self.votes = votes
+        """Sum of all processes' wishes to stop."""
+
+
+class _AskedToStopError(Exception):
+    """This process was asked to stop in the middle of its share of the work."""
+
+
+class StopWish:
+    """A process's wish to stop, and the agreement of all processes to break off an evaluation.
+
+    A process that has the wish gives up its share of the work, at the next batch or position of a search; one that has
+    not does its share first.
+    """
+
+    def __init__(self, vote: Callable[[], float] = lambda: 0.0, tell: Callable[[], None] = lambda: None) -> None:
+        self._vote, self._tell = vote, tell
+
+    def check(self) -> None:
+        """Leave `sharing` if this process was asked to stop."""
+        if self._vote():
+            raise _AskedToStopError
+
+    @contextmanager
+    def sharing(self) -> Iterator[None]:
+        """Around a share of the work; a wish to stop ends it, and is told at once."""
+        try:
+            yield
+        except _AskedToStopError:
+            self._tell()
+
+    def agree(self, world: World) -> None:
+        """Go on together, or break off together."""
+        if votes := world.total(self._vote())[0]:
+            raise EvaluationStoppedError(votes)
+
+
 def evaluate(
     model: TranslationModel,
     corpus: PreparedCorpus,
@@ -43,21 +87,24 @@ def evaluate(
     step: int,
     progress: BatchesDone = lambda done, total: None,
     may_give_up: bool = False,
+    stop: StopWish | None = None,
 ) -> Evaluated:
     """Measure the model on a split in full precision, the work shared by all processes; all get the same answer.
 
-    With `may_give_up` the BLEU of a model that cannot translate yet is that of the first sentences.
+    With `may_give_up` the BLEU of a model that cannot translate yet is that of the first sentences. An evaluation that
+    is to `stop` ends in an EvaluationStoppedError, in all processes alike.
     """
     assert not model.training, "dropout would change the figures"
-    start = time.perf_counter()
+    start, stop = time.perf_counter(), stop or StopWish()
     with explain_out_of_memory(SMALLER_SEARCH):
-        loss = split_loss(model, corpus, world, split)
+        loss = split_loss(model, corpus, world, split, stop)
         sources, references = corpus.text(split)
         first = len(references) if not may_give_up else min(FIRST_SENTENCES, len(references))
-        hypotheses = translate_split(model, corpus, config.search, world, split, progress, slice(first))
+        translate = partial(translate_split, model, corpus, config.search, world, split, progress, stop)
+        hypotheses = translate(slice(first))
         bleu, signature = bleu_score(hypotheses, references[:first])
         if first < len(references) and bleu >= WORTHLESS_BLEU:
-            hypotheses += translate_split(model, corpus, config.search, world, split, progress, slice(first, None))
+            hypotheses += translate(slice(first, None))
             bleu, signature = bleu_score(hypotheses, references)
     shown = list(zip(sources, references, hypotheses, strict=False))[: config.evaluation.samples]
     return Evaluated(
@@ -90,7 +137,7 @@ def evaluate_run(
         return evaluate(model, corpus, run.config, world, split=split, step=checkpoint.step, progress=progress)
 
 
-def split_loss(model: TranslationModel, corpus: PreparedCorpus, world: World, split: str) -> float:
+def split_loss(model: TranslationModel, corpus: PreparedCorpus, world: World, split: str, stop: StopWish) -> float:
     """Mean negative log-likelihood in nats per target token, without label smoothing.
 
     Pairs longer than the model can hold are left out here; BLEU counts their translations, of what fits.
@@ -98,10 +145,13 @@ def split_loss(model: TranslationModel, corpus: PreparedCorpus, world: World, sp
     pairs = corpus.pairs(split)
     order = LengthOrder(pairs, max(BATCH_TOKENS, model.config.max_length), model.config.max_length)
     sums, count = [], 0
-    for index in range(world.rank, len(order), world.size):
-        batch = packed(pairs, order.rows(index), pinned=world.device.type == "cuda").to(world.device)
-        sums.append(exact_nll(model, batch))
-        count += len(batch.labels_N)
+    with stop.sharing():
+        for index in range(world.rank, len(order), world.size):
+            stop.check()
+            batch = packed(pairs, order.rows(index), pinned=world.device.type == "cuda").to(world.device)
+            sums.append(exact_nll(model, batch))
+            count += len(batch.labels_N)
+    stop.agree(world)
     nll = math.fsum(torch.stack(sums).tolist()) if sums else 0.0
     total_nll, total_count = world.total(nll, count)
     return total_nll / total_count
@@ -114,6 +164,7 @@ def translate_split(
     world: World,
     split: str,
     progress: BatchesDone,
+    stop: StopWish,
     lines: slice,
 ) -> list[str]:
     """Translate lines of a split, each process a share; all get all translations."""
@@ -122,7 +173,10 @@ def translate_split(
     share = slice(world.rank, None, world.size)
     # The card with the least memory to spare decides for all.
     at_once = -int(world.largest(-sentences_at_once(model, search)))
-    mine = translate_ids(model, sources, search, share, progress, at_once=at_once)
+    mine: dict[int, list[int]] = {}
+    with stop.sharing():
+        mine = translate_ids(model, sources, search, share, progress, at_once=at_once, check=stop.check)
+    stop.agree(world)
     ids_by_index = dict(pair for part in world.gather(list(mine.items())) for pair in part)
     # Empty lines are not translated.
     return corpus.tokenizer.decode([ids_by_index.get(index, []) for index in range(len(sources))])

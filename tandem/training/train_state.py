@@ -41,7 +41,7 @@ class TrainingProgress:
     skipped: list[list[int]] = field(default_factory=list)
     """Windows of batches that are skipped, because training has blown up on them."""
     unevaluated: bool = False
-    """Whether the evaluation that is due at this step is yet to be made: only an emergency checkpoint says so."""
+    """Whether the evaluation that is due at this step is yet to be made, because a stop or an emergency came first."""
 
     def note_bleu(self, bleu: float, first_sentences: int | None = None) -> None:
         """Remember an evaluation at the current step."""

@@ -36,7 +36,7 @@ from tandem.training.checkpoints.exchange_state import ExchangeState
 from tandem.training.checkpoints.mirror import Mirror
 from tandem.training.checkpoints.resume import find_checkpoint
 from tandem.training.data_loader import make_loader
-from tandem.training.evaluate import evaluate
+from tandem.training.evaluate import EvaluationStoppedError, StopWish, evaluate
 from tandem.training.faults.divergence import DivergedError, LossExplosionError, plan_roll_back
 from tandem.training.faults.emergency import EmergencySaver
 from tandem.training.faults.stopping import ASKED_TO_STOP, vote_for, voted_signal
@@ -340,21 +340,29 @@ class Trainer:
                 self.notice(message)
 
     def evaluate(self) -> None:
-        """Measure the model on the dev set, and save it if it is one of the best."""
+        """Measure the model on the dev set, and save it if it is one of the best.
+
+        One that is broken off by a request to stop is made when the run continues.
+        """
         self.flush()
         progress = self.state.progress
         self._before_evaluation = replace(progress, unevaluated=True)
-        with self.clock.measure("evaluation"):
-            evaluated = evaluate(
-                self.state.model,
-                self.corpus,
-                self.config,
-                self.world,
-                split="dev",
-                step=progress.step,
-                progress=self._evaluated_batch,
-                may_give_up=True,
-            )
+        try:
+            with self.clock.measure("evaluation"):
+                evaluated = evaluate(
+                    self.state.model,
+                    self.corpus,
+                    self.config,
+                    self.world,
+                    split="dev",
+                    step=progress.step,
+                    progress=self._evaluated_batch,
+                    may_give_up=True,
+                    stop=StopWish(lambda: vote_for(self.stop_signal), self._tell_of_stop),
+                )
+        except EvaluationStoppedError as stopped:
+            self.stepper.stop_asked, progress.unevaluated = stopped.votes, True
+            return
         progress.unevaluated = False
         progress.note_bleu(evaluated.bleu, evaluated.first_sentences)
         self.recorder.record(evaluated)
@@ -366,10 +374,15 @@ class Trainer:
         ACTIVITY.progressed()
         self.recorder.working("evaluating: batch", done, total)
 
+    def _tell_of_stop(self) -> None:
+        assert self.stop_signal is not None
+        name = signal.Signals(self.stop_signal).name
+        self.notice(f"stopping ({name}): this evaluation is broken off, and made when the run continues")
+
     def reason_to_stop(self) -> str | None:
         """Why training should not go on; every process comes to the same answer."""
         progress, patience = self.state.progress, self.config.evaluation.patience
-        if progress.step >= self.config.train.max_steps:
+        if progress.step >= self.config.train.max_steps and not progress.unevaluated:
             return FINISHED
         if patience is not None and progress.evaluations_without_gain >= patience:
             return OUT_OF_PATIENCE
@@ -391,10 +404,10 @@ class Trainer:
             self.saves.save(self.state, self.stepper.exchange, last=last, stop_by=self.stop_by)
 
     def catch_up(self) -> None:
-        """Evaluate first, if the run goes on from an emergency checkpoint whose step was to be evaluated."""
+        """Evaluate first, if the run goes on from a checkpoint whose step was to be evaluated."""
         if self.state.progress.unevaluated:
             self.evaluate()
-            self.save()
+            self.save(last=self.reason_to_stop() is not None)
 
     def emergency_save(self) -> str:
         """Save the last whole step without asking any other process, from any thread; what is left of the run."""

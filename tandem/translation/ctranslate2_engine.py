@@ -164,7 +164,7 @@ def _check_vocabulary(folder: Path, pieces: Sequence[str]) -> None:
     """Refuse a model whose vocabulary is not the tokenizer's: it would translate into nonsense without complaint."""
     try:
         known = json.loads((folder / "shared_vocabulary.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         known = None
     if known != list(pieces):
         raise TandemError(f"{folder}: a CTranslate2 model of another vocabulary than its tokenizer's; export it again")

@@ -17,7 +17,7 @@ from tandem.monitor.console_view import evaluation_lines
 from tandem.scoring import bleu_score
 from tandem.training import evaluate as evaluate_module
 from tandem.training.batches import packed
-from tandem.training.evaluate import evaluate, split_loss
+from tandem.training.evaluate import EvaluationStoppedError, StopWish, evaluate, split_loss
 from tandem.training.train_state import TrainState
 
 ALONE = World(0, 1, torch.device("cpu"))
@@ -52,7 +52,7 @@ def test_the_loss_is_the_mean_over_all_target_tokens(state: TrainState, tiny_cor
             logits = F.linear(state.model(batch.source_BS, batch.target_BT), weight_VD)
             nll += float(F.cross_entropy(logits[0], batch.labels_N, reduction="sum"))
             tokens += len(batch.labels_N)
-    assert split_loss(state.model, tiny_corpus, ALONE, "dev") == pytest.approx(nll / tokens, rel=1e-5)
+    assert split_loss(state.model, tiny_corpus, ALONE, "dev", StopWish()) == pytest.approx(nll / tokens, rel=1e-5)
 
 
 def test_an_evaluation_says_everything_about_itself(
@@ -106,3 +106,23 @@ def test_a_model_that_cannot_translate_yet_is_measured_on_the_first_sentences(
     assert evaluated.bleu == bleu_score(hypotheses, references)[0]
     said = evaluation_lines(evaluated)[0]
     assert ("the first 5 sentences of 20: it cannot translate yet" in said) == (counted == 5)
+
+
+@pytest.mark.parametrize("checks", [0, 1, 3], ids=["before the loss", "in the first search", "in a later search"])
+def test_a_request_to_stop_ends_an_evaluation_at_the_next_batch_or_position(
+    checks: int, state: TrainState, tiny_corpus: PreparedCorpus, tiny_config: Callable[..., Config]
+) -> None:
+    """The wish comes up after so many looks at it, the second of which is the agreement after the loss."""
+    looks, told = [0], []
+
+    def vote() -> float:
+        looks[0] += 1
+        return 7.0 if looks[0] > checks else 0.0
+
+    config, stop = tiny_config("search.batch_sentences=1"), StopWish(vote, lambda: told.append(True))
+    with pytest.raises(EvaluationStoppedError) as stopped:
+        evaluate(state.model, tiny_corpus, config, ALONE, split="dev", step=1, stop=stop)
+    assert stopped.value.votes == 7.0
+    # The look that saw it, and that of the agreement.
+    assert looks[0] <= checks + 2
+    assert len(told) <= 1

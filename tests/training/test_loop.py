@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -14,9 +15,9 @@ from safetensors.torch import load_file
 from tandem.config import Config
 from tandem.corpus.prepared import PreparedCorpus
 from tandem.errors import TandemError
-from tandem.layout import MODEL_FILE
+from tandem.layout import MODEL_FILE, OPTIMIZER_FILE
 from tandem.monitor.activity import ACTIVITY
-from tandem.monitor.records import Ended, Record, Saved
+from tandem.monitor.records import Ended, Evaluated, Noticed, Record, Saved
 from tandem.monitor.views import View
 from tandem.training import evaluate, loop, run_directory, trainer
 from tandem.training.batches import GlobalBatch
@@ -186,6 +187,44 @@ def test_a_checkpoint_counts_and_is_mirrored_from_the_first_step_after_it_is_wri
     loop.train(config, tiny_corpus.directory, tmp_path / "run", [saved_at])
     assert saved_at.steps == {4: 5, 8: 9, 12: 12}
     assert mirrored == ["step-00000004"]
+
+
+@pytest.mark.parametrize("step", [6, 12])
+def test_a_request_to_stop_in_an_evaluation_does_not_wait_for_its_end(
+    step: int,
+    trained: Path,
+    tiny_corpus: PreparedCorpus,
+    tiny_config: Make,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The evaluation is made when the run continues, which ends with the same bits; also that of the last step."""
+    config, run, batches = tiny_config("search.batch_sentences=1"), tmp_path / "run", []
+
+    def asked_after_a_batch(asked: trainer.Trainer, done: int, total: int) -> None:
+        if asked.state.progress.step == step:
+            asked.stop_signal = signal.SIGTERM
+            batches.append((done, total))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(trainer.Trainer, "_evaluated_batch", asked_after_a_batch)
+        ended, collector = train(config, tiny_corpus, run)
+    assert (ended.reason, ended.step, ended.signal) == ("stopped on request", step, "SIGTERM")
+    assert batches == [(1, 20)]
+    said, saving, _ = [record for record in collector.records if isinstance(record, Noticed | Saved | Ended)][-3:]
+    assert isinstance(said, Noticed)
+    assert said.message == "stopping (SIGTERM): this evaluation is broken off, and made when the run continues"
+    assert isinstance(saving, Saved)
+    saved = read(run / f"checkpoints/step-{step:08d}")
+    assert saved.state["numbers"]["progress"]["unevaluated"]
+    ended, collector = train(config, tiny_corpus, run)
+    assert (ended.reason, ended.step) == ("finished", 12)
+    assert [record.step for record in collector.records if isinstance(record, Evaluated)] == sorted({step, 12})
+    for name in (MODEL_FILE, OPTIMIZER_FILE):
+        ends = [each / "checkpoints/step-00000012" / name for each in (run, trained)]
+        assert ends[0].read_bytes() == ends[1].read_bytes()
+    numbers = [read(each / "checkpoints/step-00000012").state["numbers"] for each in (run, trained)]
+    assert numbers[0] == numbers[1]
 
 
 @pytest.mark.slow

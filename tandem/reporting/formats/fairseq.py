@@ -160,7 +160,7 @@ def _entry(line: str) -> _Entry | None:
 def _json_entry(text: str, before: str) -> _Entry | None:
     try:
         read = json.loads(text)
-    except json.JSONDecodeError:
+    except (ValueError, RecursionError):
         return None
     if not isinstance(read, dict) or "epoch" not in read:
         return None

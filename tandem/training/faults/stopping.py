@@ -40,7 +40,7 @@ class SaveAndStop(SignalPlan):
     """The first signal is a wish that all processes vote on; a second one or the deadline ends this process alone.
 
     Half-way to the deadline the last whole step is saved, in case the main thread does not come back: it may wait for a
-    process that hangs, or for the end of an evaluation.
+    process that hangs, or for another one's share of an evaluation.
     """
 
     def __init__(self, trainer: Trainer) -> None:

@@ -167,6 +167,11 @@ def test_a_log_cut_anywhere_says_nothing_wrong(tmp_path: Path, cut: int) -> None
     assert set(record.eval_loss.at) <= {100, 200}
 
 
+def test_json_that_is_nested_too_deeply_is_passed_over(tmp_path: Path) -> None:
+    record = read(tmp_path, OLDER + '| {"a":' + '{"a":' * 5000 + "}" * 5001 + "\n")
+    assert list(record.eval_loss.at) == [100, 200]
+
+
 def test_nested_settings_are_read_by_their_name(tmp_path: Path) -> None:
     schedule = read(tmp_path, NEWER).schedule
     assert schedule is not None
