@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Literal
@@ -36,8 +37,11 @@ class Curve:
 
     @classmethod
     def of(cls, points: Iterable[tuple[float, float]]) -> Curve:
-        """A curve of (step, value) in any order; of a step that was taken twice, after a resume, the later counts."""
-        last = dict(points)
+        """A curve of (step, value) in any order; of a step that was taken twice, after a resume, the later counts.
+
+        A damaged log may have a step of hundreds of digits, which is too large for a number: it has no place.
+        """
+        last = {step: value for step, value in points if math.isfinite(step)}
         steps = sorted(last)
         return cls(np.array(steps, dtype=np.float64), np.array([last[step] for step in steps], dtype=np.float64))
 

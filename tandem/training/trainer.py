@@ -112,10 +112,14 @@ class Trainer:
         """Take up the newest checkpoint that all hosts can resume, if any: the first process reads it for all."""
         # By its name, because it may take long: it comes from a disk or a mirror, and every byte of it is checked.
         with ACTIVITY.doing("checkpoint"):
-            checkpoint = find_checkpoint(self.world, self.store, self.exchange_state.can_resume, self.notice)
+            passed_over: list[str] = []
+            checkpoint = find_checkpoint(self.world, self.store, self.exchange_state.can_resume, passed_over.append)
             self.world.together(lambda: None if checkpoint is None else checkpoint.restore(self.state))
         broadcast_state(self.world, self.state)
         self.batches.skipped = self.state.progress.skipped
+        # Only now, because a notice is recorded at the step that the run has come to.
+        for message in passed_over:
+            self.notice(message)
 
     def _make_exchange(self) -> Exchange:
         return make_exchange(self.choice.plan, self.config, self.state.flat_vectors(), self.world)

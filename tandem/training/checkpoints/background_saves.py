@@ -8,7 +8,8 @@ instant there is a step from which all hosts can resume.
 from __future__ import annotations
 
 import time
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -20,7 +21,7 @@ from tandem.errors import TandemError
 from tandem.monitor.journal import Recorder
 from tandem.monitor.records import Noticed, Saved
 from tandem.storage import error_in_words
-from tandem.training.checkpoints.checkpoint import Checkpoint
+from tandem.training.checkpoints.checkpoint import Checkpoint, UnwritableCheckpointError
 from tandem.training.checkpoints.checkpoint_store import CheckpointStore, Write
 from tandem.training.checkpoints.exchange_state import ExchangeState
 from tandem.training.checkpoints.mirror import Mirror
@@ -93,14 +94,15 @@ class BackgroundSaves:
         """Copy the state and begin to write it, on all processes; the last one of a session is waited for.
 
         So is its copy in the mirror, for a while: for half the time that is left, if the process has to stop by a
-        certain instant of time.monotonic().
+        certain instant of time.monotonic(). One that a disk does not take goes straight to the mirror, and is still an
+        error: a run that is started again needs a disk.
         """
         self.settle(goes_on=True)
         step = state.progress.step
         self._begin("checkpoint", step, _both(self._exchange_state.saving(state, exchange), self._store.saving(state)))
         if last:
             try:
-                self.settle(goes_on=False)
+                self.settle(goes_on=False, rescue=lambda part: self._save_to_mirror(part, state, exchange, stop_by))
             except TandemError:
                 # A best one, perhaps, that the disk still took: the mirror may be all that can be read later.
                 self._mirror.finish(_seconds_for_mirror(stop_by))
@@ -150,10 +152,11 @@ class BackgroundSaves:
                 part.told = True
                 self._notice(part.step, f"{self._place(self._world.rank)}: {fault}; {self._consequence(part)}")
 
-    def settle(self, *, goes_on: bool) -> None:
+    def settle(self, *, goes_on: bool, rescue: Callable[[_UnderWay], bool] = lambda part: False) -> None:
         """Wait for the checkpoint under way on all processes: from then on it is kept by all of them, or by none.
 
-        If it failed, training goes on where it may, and there is an older one to resume from; otherwise all fail.
+        If it failed, training goes on where it may, and there is an older one to resume from; otherwise all fail, and
+        say whether `rescue` has saved it elsewhere.
         """
         if not self._unsettled:
             return
@@ -167,7 +170,7 @@ class BackgroundSaves:
                 if part.what != "checkpoint":
                     self._lost_best = said
                 elif said:
-                    self._give_up(part, said, goes_on)
+                    self._give_up(part, said, goes_on, rescue)
                 else:
                     self._keep(part)
         finally:
@@ -202,7 +205,9 @@ class BackgroundSaves:
         if self._incomplete is None:
             self._mirror.copy()
 
-    def _give_up(self, part: _UnderWay, said: dict[int, str], goes_on: bool) -> None:
+    def _give_up(
+        self, part: _UnderWay, said: dict[int, str], goes_on: bool, rescue: Callable[[_UnderWay], bool]
+    ) -> None:
         """Remove the parts of a checkpoint that is not whole everywhere; an error, if training cannot go on without.
 
         The newest that is whole in the first process stays until there is a better one: weights without the memory of
@@ -214,11 +219,23 @@ class BackgroundSaves:
                 self._store.withdraw(self._incomplete)
         self._incomplete = None if 0 in said else part.step
         if not goes_on or self._kept is None:
-            raise self._error(said, part.step)
+            raise self._error(said, part.step, rescued=rescue(part))
         others = "; ".join(f"{self._place(rank)}: {fault}" for rank, fault in said.items() if rank)
         if others and self._world.is_leader:
             self._notice(part.step, f"{others}; {self._consequence(part)}")
         self._failed_in_a_row += 1
+
+    def _save_to_mirror(self, part: _UnderWay, state: TrainState, exchange: Exchange, stop_by: float | None) -> bool:
+        """Write a checkpoint that some disk does not take to the mirror; whether all of its parts are there now."""
+        fault = part.result.exception()
+        by_disk = fault is None or isinstance(fault, UnwritableCheckpointError | OSError)
+        if self._mirror.target is None or self._world.total(not by_disk)[0]:
+            return False
+        writes = self._exchange_state.writes_elsewhere(state, exchange) | self._store.writes_elsewhere(state)
+        begun = [self._mirror.write(directory, write) for directory, write in writes.items()]
+        done, late = wait(begun, timeout=_seconds_for_mirror(stop_by))
+        missing = bool(late) or any(write.exception() is not None for write in done)
+        return not self._world.total(missing)[0]
 
     def _tell_mirror(self, step: int) -> None:
         if trouble := self._mirror.pop_trouble():
@@ -235,10 +252,12 @@ class BackgroundSaves:
             f"until then all since step {self._kept:,} would be lost with this process"
         )
 
-    def _error(self, said: dict[int, str], step: int) -> TandemError:
+    def _error(self, said: dict[int, str], step: int, *, rescued: bool = False) -> TandemError:
         """What could not be written at a step, and from where the run goes on once that is mended."""
         faults = "; ".join(f"{self._place(rank)}: {fault}" for rank, fault in said.items())
-        if self._kept is None:
+        if rescued:
+            then = f"the state after step {step:,} is saved in {self._mirror.target}, and it continues from there"
+        elif self._kept is None:
             then = "no checkpoint was saved yet: it begins again"
         else:
             again = f", {taken_again(step - self._kept)}" if step > self._kept else ""

@@ -26,6 +26,7 @@ from tandem.training.checkpoints.checkpoint import (
     remove,
     remove_leftovers,
     remove_oldest,
+    save,
     write,
 )
 from tandem.training.checkpoints.mirror import Mirror
@@ -108,6 +109,10 @@ class CheckpointStore:
     def saving(self, state: TrainState) -> Write[Checkpoint] | None:
         """Nothing to write: only the first process does."""
 
+    def writes_elsewhere(self, state: TrainState) -> dict[Path, Callable[[Path], object]]:
+        """Nothing to write: only the first process does."""
+        return {}
+
     def saving_if_best(self, state: TrainState, bleu: float) -> Write[Checkpoint | None] | None:
         """Nothing to write: only the first process does."""
 
@@ -159,6 +164,15 @@ class WritableCheckpointStore(CheckpointStore):
             return write(directory, files, facts)
 
         return write_copy
+
+    def writes_elsewhere(self, state: TrainState) -> dict[Path, Callable[[Path], object]]:
+        """What writes a state to resume from to another place than its own, by its own."""
+
+        def write_state(place: Path) -> Checkpoint:
+            check_lease(self._run)
+            return save(place, state)
+
+        return {self.last_directory / checkpoint_name(state.progress.step): write_state}
 
     def saving_if_best(self, state: TrainState, bleu: float) -> Write[Checkpoint | None]:
         """Copy the weights; what is returned writes them if they are among the best so far, and removes the worst."""

@@ -7,9 +7,10 @@ hosts/host-1/step-00004000/optimizer.safetensors  Adam's means, where the hosts 
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext, suppress
 from pathlib import Path
+from typing import Any
 
 from torch import Tensor
 
@@ -28,7 +29,7 @@ from tandem.training.checkpoints.checkpoint import (
     write,
 )
 from tandem.training.checkpoints.checkpoint_store import Write, snapshot
-from tandem.training.checkpoints.mirror import Mirror
+from tandem.training.checkpoints.mirror import Mirror, NoRoomError
 from tandem.training.train_state import TrainState
 
 
@@ -65,6 +66,13 @@ class ExchangeState:
         step, copied = state.progress.step, snapshot(files)
         return lambda: self.write(step, copied)
 
+    def writes_elsewhere(self, state: TrainState, exchange: Exchange) -> dict[Path, Callable[[Path], object]]:
+        """What writes this host's part of a checkpoint to another place than its own, by its own."""
+        files, step = self.files(state, exchange), state.progress.step
+        if not self._world.is_host_leader or not files:
+            return {}
+        return {self._directory / checkpoint_name(step): lambda place: write(place, files, self._facts_of(step))}
+
     def holds(self, step: int) -> bool:
         """Whether this host's state of a step has been saved."""
         return (self._directory / checkpoint_name(step)).is_dir()
@@ -73,10 +81,12 @@ class ExchangeState:
         """Save this host's files of a step, if there are any and they are not saved yet."""
         if not self._world.is_host_leader or not files:
             return
-        facts = {"numbers": {"progress": {"step": step}}, **self._facts}
         with self._writing:
             if not self.holds(step):
-                write(self._directory / checkpoint_name(step), files, facts)
+                write(self._directory / checkpoint_name(step), files, self._facts_of(step))
+
+    def _facts_of(self, step: int) -> dict[str, Any]:
+        return {"numbers": {"progress": {"step": step}}, **self._facts}
 
     def prune(self) -> None:
         """Remove the oldest."""
@@ -101,7 +111,10 @@ class ExchangeState:
         if not needed or self._read(step) is not None:
             return True
         mirror, directory = self._mirror, self._directory / checkpoint_name(step)
-        return mirror is not None and mirror.fetch(directory) and self._read(step) is not None
+        # All hosts ask together: none of them may fail by itself.
+        with suppress(NoRoomError):
+            return mirror is not None and mirror.fetch(directory) and self._read(step) is not None
+        return False
 
     def restore(self, state: TrainState, exchange: Exchange) -> int:
         """Restore what was saved with the checkpoint that the state comes from; the number of hosts that lack it.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -21,7 +21,7 @@ from tandem.layout import (
     checkpoint_name,
     checkpoint_step,
 )
-from tandem.storage import error_in_words, sha256_of, split_remote, write_whole
+from tandem.storage import error_in_words, is_full, sha256_of, split_remote, write_whole
 from tandem.training.checkpoints.checkpoint import (
     DAMAGED,
     HIDDEN,
@@ -36,12 +36,17 @@ from tandem.training.checkpoints.mirror_place import MirrorError, MirrorPlace, o
 GONE_BACK = ".gone-back"
 
 
+class NoRoomError(TandemError):
+    """A checkpoint that the mirror has, and that this disk has no room for."""
+
+
 class Mirror:
     """Copies this host's part of a run in a thread; a place that fails is told once, and tried again every time."""
 
     def __init__(self, run: Path, config: CheckpointConfig, world: World) -> None:
         paths = RunPaths(run)
         self._run = run
+        self.target = config.mirror
         # As many as the run has; with several hosts one more to resume from, as others' copies may be a step behind.
         self._keep_last = config.keep_last + (len(world.hosts) > 1)
         self._place = None if config.mirror is None or not world.is_host_leader else open_place(config.mirror)
@@ -68,6 +73,12 @@ class Mirror:
             self._copies = [copy for copy in self._copies if not copy.done()]
             if not waits:
                 self._copies.append(self._thread.submit(self._copy_all, self._place))
+
+    def write(self, directory: Path, write: Callable[[Path], object]) -> Future[None]:
+        """Begin to write a checkpoint to its place in the mirror, because the run's own disk does not take it."""
+        assert self._place is not None, "each host's first process has it"
+        # In the thread of the copies, which would take what is half-written for what a killed process has left.
+        return self._thread.submit(self._place.write, self._relative(directory), write)
 
     def finish(self, seconds: float) -> bool:
         """Wait for so long until everything is copied; whether it is."""
@@ -104,7 +115,8 @@ class Mirror:
     def fetch(self, directory: Path) -> bool:
         """Bring a checkpoint from the mirror into its place in the run; whether it was there and arrived whole.
 
-        What is in its place is damaged, and kept under another name.
+        What is in its place is damaged, and kept under another name. Where there is no room for it here, nothing older
+        is to be taken in its stead: that is an error.
         """
         try:
             if self._place is None or checkpoint_step(directory) not in self.steps(directory.parent):
@@ -115,7 +127,12 @@ class Mirror:
         except DamagedCheckpointError:
             self._damaged_there.add(self._relative(directory))
             return False
-        except MirrorError:
+        except MirrorError as error:
+            if error.__cause__ is not None and is_full(error.__cause__):
+                raise NoRoomError(
+                    f"{directory}: the disk is full, and the mirror {self.target} has this checkpoint; make room and "
+                    "start the run again"
+                ) from error
             return False
         return True
 

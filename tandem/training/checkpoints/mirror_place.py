@@ -7,9 +7,10 @@ import shlex
 import shutil
 import subprocess
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from tandem.errors import TandemError
 from tandem.layout import SUMS_FILE
@@ -55,6 +56,10 @@ class MirrorPlace(ABC):
     @abstractmethod
     def put(self, source: Path, path: str) -> None:
         """Copy a directory of files to a temporary name and rename it; what had the name goes only then."""
+
+    @abstractmethod
+    def write(self, path: str, write: Callable[[Path], object]) -> None:
+        """Have a directory written here that this host's own disk has no room for; `write` takes its place."""
 
     @abstractmethod
     def put_files(self, source: Path) -> None:
@@ -105,6 +110,9 @@ class MirrorDirectory(MirrorPlace):
 
     def put(self, source: Path, path: str) -> None:
         self._copy(source, self._root / path)
+
+    def write(self, path: str, write: Callable[[Path], object]) -> None:
+        write(self._root / path)
 
     def put_files(self, source: Path) -> None:
         names = sorted((path.name for path in source.iterdir()), key=_digests_last)
@@ -186,6 +194,13 @@ class MirrorHost(MirrorPlace):
             f"if [ -e {whole} ]; then rm -rf {replaced} && mv {whole} {replaced}; fi && "
             f"mv {there} {whole} && rm -rf {replaced}"
         )
+
+    def write(self, path: str, write: Callable[[Path], object]) -> None:
+        # Not on the run's disk, unless the temporary files are there, too.
+        with self._errors(), TemporaryDirectory() as temporary:
+            directory = Path(temporary) / Path(path).name
+            write(directory)
+            self.put(directory, path)
 
     def put_files(self, source: Path) -> None:
         self._send(source, WAITING_FILES)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from tandem.reporting.examine_run import report
 from tandem.reporting.formats.find_run import read_run
 from tandem.reporting.formats.joeynmt import read_joeynmt
+from tandem.reporting.render.plotly_charts import drawings, embedded
 
 NEWER = (
     "Steps: 100\tloss: 3.00000\tacc: 0.2\tppl: 20.00000\tbleu: 1.50000\tLR: 0.00040000\t*\n"
@@ -55,6 +58,13 @@ def test_without_perplexity_the_loss_counts(tmp_path: Path) -> None:
     values = read_run(path).eval_loss.values
     assert values[0] == 2.5
     assert np.isnan(values[1])
+
+
+def test_a_step_that_is_too_large_for_a_number_has_no_place_in_a_chart(tmp_path: Path) -> None:
+    path = tmp_path / "validations.txt"
+    path.write_text(NEWER + f"Steps: {'9' * 400}\tloss: 2.4\tppl: 11.0\tbleu: 9.5\tLR: 0.0002\t\n")
+    made = report(path)
+    assert json.loads(embedded(made, drawings(made)))["span"] == [100, 200]
 
 
 def test_the_log_beside_it_completes_the_run(tmp_path: Path) -> None:

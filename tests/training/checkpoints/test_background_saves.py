@@ -54,6 +54,7 @@ class Session:
     """What a training has to do with its checkpoints, without the training."""
 
     def __init__(self, run: Path, config: Config, journals: Path, keep_last: int, mirror: Path | None) -> None:
+        self.config = config
         self.state = TrainState.fresh(config, 64, ALONE.device)
         self.heard = Heard()
         self.recorder = Recorder(Journal(journals, 0), [self.heard])
@@ -195,6 +196,50 @@ def test_the_last_checkpoint_of_a_session_must_be_written(start: Start, tmp_path
         assert session.steps == [1]
 
 
+def test_the_last_checkpoint_goes_straight_to_the_mirror_where_the_disk_is_full(start: Start, tmp_path: Path) -> None:
+    """The run goes on from there once there is room, and until then from no older one."""
+    with small_disk(tmp_path / "disk", "4m") as disk:
+        place = tmp_path / "place"
+        session = start(disk / "run", mirror=place)
+        session.save_and_settle()
+        with suppress(OSError), (disk / "filler").open("wb", buffering=0) as file:
+            while file.write(bytes(4096)):
+                pass
+        with pytest.raises(
+            TandemError,
+            match=rf"step-00000002: cannot save the checkpoint \(the disk is full\); mend that and start the run "
+            rf"again; the state after step 2 is saved in {place}, and it continues from there$",
+        ):
+            session.save(last=True)
+        assert session.steps == [1]
+        assert read(place / "checkpoints/step-00000002").step == 2
+        kept = CheckpointConfig(mirror=str(place))
+        store = WritableCheckpointStore(disk / "run", kept, Mirror(disk / "run", kept, ALONE))
+        with pytest.raises(TandemError, match=f"step-00000002: the disk is full, and the mirror {place} has this"):
+            find_checkpoint(ALONE, store, lambda step: True, pytest.fail)
+        (disk / "filler").unlink()
+        found = find_checkpoint(ALONE, store, lambda step: True, pytest.fail)
+        assert found is not None
+        fresh = TrainState.fresh(session.config, 64, ALONE.device)
+        found.restore(fresh)
+        assert torch.equal(fresh.flat.vector, session.state.flat.vector)
+
+
+def test_what_a_lost_lease_refuses_is_not_written_to_the_mirror_either(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = start(tmp_path / "run", mirror=tmp_path / "place")
+    session.save_and_settle()
+
+    def refuse(run: Path) -> None:
+        raise TandemError("another process is training here")
+
+    monkeypatch.setattr(checkpoint_store, "check_lease", refuse)
+    with pytest.raises(TandemError, match=r"another process is training here; .*continues after step 1"):
+        session.save(last=True)
+    assert list(checkpoint_directories(tmp_path / "place/checkpoints")) == [1]
+
+
 @pytest.mark.parametrize("last", [False, True])
 def test_a_best_one_is_mirrored_where_a_checkpoint_fails(last: bool, start: Start, tmp_path: Path) -> None:
     session = start(tmp_path / "run", mirror=tmp_path / "place")
@@ -212,7 +257,8 @@ def test_a_best_one_is_mirrored_where_a_checkpoint_fails(last: bool, start: Star
         session.save_and_settle()
         session.saves.finish_mirror(3)
     assert list(checkpoint_directories(tmp_path / "place/best")) == [2]
-    assert list(checkpoint_directories(tmp_path / "place/checkpoints")) == [1]
+    # The last one of a session goes straight there.
+    assert list(checkpoint_directories(tmp_path / "place/checkpoints")) == ([1, 3] if last else [1])
 
 
 class PatientMirror(Mirror):
