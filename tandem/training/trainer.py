@@ -346,7 +346,7 @@ class Trainer:
         self._before_evaluation = replace(progress, unevaluated=True)
         with self.clock.measure("evaluation"):
             evaluated = evaluate(
-                self.state.model,
+                self.state.evaluated,
                 self.corpus,
                 self.config,
                 self.world,
