@@ -2,6 +2,7 @@
 
     python -m testbed.peer_environments eole transformers-5
     python -m bench.peers [--shape small|transformer-base] [--precision float32 bfloat16] [--turns 12] [--seconds 10]
+    python -m bench.peers --decode RUN [--turns 12] [--seconds 10]
 
 All learn from the same pieces of Multi30k (vocabulary 8,000) with the preset's shape, dropout, label smoothing and
 Adam, on all cores, in steps of about 4,096 target tokens. Tandem runs as a user runs it, by its command line, in four
@@ -14,6 +15,9 @@ without.
 Tokens are target tokens without padding, with EOS. The share of the matrix-multiply speed is the arithmetic of the
 model's matrix products for a token (see bench/throughput.py) times tokens/s. Memory is the peak of a process and its
 children.
+
+With --decode it is our own beam search, eole's and transformers' that translate Multi30k's test set with the weights of
+a trained run: bench/translate.py says how.
 """
 
 from __future__ import annotations
@@ -34,6 +38,7 @@ import torch
 
 from bench.before_after import MULTI30K, started
 from bench.throughput import GEMM_SHAPE, flops_per_target_token
+from bench.translate import DECODE_TURN_SECONDS, compare_with_peers
 from tandem.config import Config, CorpusConfig
 from tandem.corpus.prepare.pipeline import prepare
 from tandem.corpus.prepared import PreparedCorpus
@@ -175,10 +180,14 @@ def main() -> None:
     arguments.add_argument("--precision", nargs="+", choices=PRECISIONS, default=PRECISIONS)
     arguments.add_argument("--only", nargs="+", choices=(OURS, *PEERS), default=(OURS, *PEERS), metavar="NAME")
     arguments.add_argument("--turns", type=int, default=12)
-    arguments.add_argument("--seconds", type=float, help="of one turn; 10, or 40 for transformer-base")
+    arguments.add_argument("--seconds", type=float, help="of one turn; 10, or 40 for training transformer-base")
+    arguments.add_argument("--decode", type=Path, metavar="RUN", help="compare searches, with this run's weights")
     arguments.add_argument("--tandem-set", nargs="+", default=(), metavar="KEY=VALUE", help="settings of our training")
     arguments.add_argument("--text", type=Path, default=MULTI30K)
     options = arguments.parse_args()
+    if options.decode is not None:
+        compare_with_peers(options.decode, options.turns, options.seconds or DECODE_TURN_SECONDS)
+        return
     missing = {why_missing(PEERS[name].environment) for name in options.only if name in PEERS} - {None}
     if missing:
         sys.exit("\n".join(map(str, missing)))

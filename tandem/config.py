@@ -157,6 +157,8 @@ class TrainConfig(Section):
     """Steps after which training ends."""
     precision: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
     """Number format of the large products; auto takes bfloat16 where the device has it, else float16 or float32."""
+    ema_decay: float | None = Field(default=None, gt=0, lt=1)
+    """Evaluate, save and use an exponential moving average of the weights, of this decay a step; empty takes none."""
     tf32: bool = False
     """On GPUs, multiply float32 matrices with 10 bits of mantissa: faster, and less exact than float32 says."""
     deterministic: bool = False

@@ -47,6 +47,8 @@ JOURNALS = "journal"
 
 MODEL_FILE = "model.safetensors"
 OPTIMIZER_FILE = "optimizer.safetensors"
+# The weights that steps change, where those of MODEL_FILE are their moving average.
+UNAVERAGED_FILE = "unaveraged.safetensors"
 STATE_FILE = "state.json"
 # In the form that `sha256sum -c` reads.
 SUMS_FILE = "SHA256SUMS"

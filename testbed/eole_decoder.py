@@ -3,7 +3,8 @@
     PYTHON_OF_EOLE -m testbed.eole_decoder MODEL PIECES OUTPUT LOG --beam 5 --alpha 0.6 --batch 64 --unit sents
 
 PIECES has a sentence a line, its pieces separated by spaces. The first translation of the file is written to OUTPUT in
-the same form; from then on LOG gains a line with the number of sentences for every batch that is done.
+the same form; from then on, unless that is all (--once), LOG gains a line with the number of sentences for every batch
+that is done.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ def main() -> None:
     arguments.add_argument("--batch", type=int, required=True)
     arguments.add_argument("--unit", choices=["sents", "tokens"], required=True)
     arguments.add_argument("--threads", type=int, default=2)
+    arguments.add_argument("--once", action="store_true", help="end with the first translation")
     options = arguments.parse_args()
     torch.set_num_threads(options.threads)
     logging.disable(logging.INFO)
@@ -45,6 +47,8 @@ def main() -> None:
     sentences = options.pieces.read_text(encoding="utf-8").splitlines()
     _, _, found = engine.infer_list(sentences)
     options.output.write_text("".join(f"{best[0]}\n" for best in found), encoding="utf-8")
+    if options.once:
+        return
     with options.log.open("w", buffering=1) as log:
         count_sentences(engine.predictor, log)
         while True:

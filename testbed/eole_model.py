@@ -36,6 +36,18 @@ def write_eole(model: Transformer, tokenizer: Tokenizer, folder: Path) -> None:
     save_file(weights, folder / "model.00.safetensors")
 
 
+def eole_sources(lines: Sequence[str], tokenizer: Tokenizer) -> list[str]:
+    """Sentences as eole is given them: their pieces, and that of the end, separated by spaces."""
+    pieces = tokenizer.pieces()
+    return [" ".join(pieces[number] for number in (*ids, EOS)) for ids in tokenizer.encode(lines)]
+
+
+def eole_translations(lines: Sequence[str], tokenizer: Tokenizer) -> list[str]:
+    """The text of what eole has translated, whose lines are pieces separated by spaces."""
+    numbers = {piece: number for number, piece in enumerate(tokenizer.pieces())}
+    return tokenizer.decode([[numbers[piece] for piece in line.split()] for line in lines])
+
+
 def special_pieces(pieces: Sequence[str]) -> dict[str, str]:
     """Pieces with a meaning of their own, by eole's names for them."""
     return {"pad_token": pieces[PAD], "unk_token": pieces[UNK], "bos_token": pieces[BOS], "eos_token": pieces[EOS]}

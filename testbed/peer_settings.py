@@ -8,8 +8,8 @@ training may run anywhere.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -60,6 +60,8 @@ class PeerSettings:
     """Most positions, padding included, on the longer side of one batch."""
     batches: int
     """Batches of a step, whose gradients are accumulated."""
+    eole_training: Mapping[str, Any] = field(default_factory=dict)
+    """Settings of eole's own for its training, which take the place of those that follow from the preset."""
 
     def write_for_eole(self, path: Path) -> None:
         """Write a file as `eole train` takes it."""
@@ -102,6 +104,7 @@ class PeerSettings:
             "train_steps": FOREVER,
             "valid_steps": FOREVER,
             "save_checkpoint_steps": FOREVER,
+            **self.eole_training,
         }
 
     def write_for_transformers(self, path: Path) -> None:

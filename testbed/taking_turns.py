@@ -77,6 +77,24 @@ class Contender:
         self.speeds.append(sum(self.done()) / (time.perf_counter() - start))
         self._check_alive()
 
+    def run_timed(self, seconds: float) -> tuple[float, list[tuple[float, int]]]:
+        """One turn, looked at all the while, of one that may end by itself.
+
+        The seconds that it has run, and the pieces of work with the seconds after which each was seen.
+        """
+        seen = [(0.0, work) for work in self.done()]
+        start = time.perf_counter()
+        self.process.send_signal(signal.SIGCONT)
+        while (elapsed := time.perf_counter() - start) < seconds and self.process.poll() is None:
+            time.sleep(min(LOOK_SECONDS, seconds - elapsed))
+            seen += [(time.perf_counter() - start, work) for work in self.done()]
+        self._stop()
+        elapsed = time.perf_counter() - start
+        seen += [(elapsed, work) for work in self.done()]
+        if self.process.returncode:
+            sys.exit(f"{self.name} ended by itself; see above")
+        return elapsed, seen
+
     def _stop(self) -> None:
         """Stop it; on a busy machine it takes a while until all of its threads have."""
         self.process.send_signal(signal.SIGSTOP)

@@ -16,10 +16,9 @@ from typing import IO, Any
 
 import torch
 
-from tandem.model.search import beam_search
+from tandem.model import search
 from tandem.training.checkpoints.restore import choose_checkpoint, load_model
 from tandem.training.run_directory import Run
-from tandem.translation import torch_engine
 from tandem.translation.ctranslate2_engine import CTranslate2Engine
 from tandem.translation.ctranslate2_weights import write_ctranslate2
 from tandem.translation.engine import Engine
@@ -75,7 +74,7 @@ def count_sentences(engine: Engine, log: IO[str]) -> None:
     if isinstance(engine, CTranslate2Engine):
         engine._ranked = counted(engine._ranked, lambda hypotheses: 1)  # type: ignore[method-assign]
     else:
-        torch_engine.beam_search = counted(beam_search, len)  # type: ignore[attr-defined]
+        search.beam_search = counted(search.beam_search, len)
 
 
 if __name__ == "__main__":

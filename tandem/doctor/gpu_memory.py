@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tandem.config import Config
 from tandem.errors import TandemError
-from tandem.model.memory_estimate import MemoryEstimate, estimate_memory, largest_tokens
+from tandem.model.memory_estimate import MemoryEstimate, largest_tokens, run_memory
 from tandem.units import size
 
 # A strategy between hosts may keep the gradient as it was, what rounding left over, and the weights of a round's start.
@@ -45,8 +45,7 @@ def needed_and_fitting(
     config: Config, vocab_size: int, memory_bytes: int, batching: Batching, hosts: int
 ) -> tuple[MemoryEstimate, Batching | None]:
     """Memory that a process needs, and the largest micro-batches that fit, for steps as large; None if none fit."""
-    precision, vectors = config.train.precision, EXCHANGE_VECTORS if hosts > 1 else 0
-    needed = estimate_memory(config.model, vocab_size, batching.tokens, precision, exchange_vectors=vectors)
+    needed = run_memory(config, vocab_size, batching.tokens, exchange_vectors=EXCHANGE_VECTORS if hosts > 1 else 0)
     tokens = largest_tokens(config, vocab_size, memory_bytes)
     if not tokens:
         return needed, None

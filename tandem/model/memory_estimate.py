@@ -42,7 +42,7 @@ class MemoryEstimate:
     """Bytes on the device of one process, by what they are for."""
 
     weights: int
-    """All weights in float32."""
+    """All weights in float32, and their moving average if there is one."""
     working_copy: int
     """All weights in half precision, for the products; none if training is in float32."""
     gradient: int
@@ -90,11 +90,18 @@ def is_estimated(model: ModelConfig) -> bool:
 
 
 def estimate_memory(
-    model: ModelConfig, vocab_size: int, tokens: int, precision: str, *, exchange_vectors: int = 0
+    model: ModelConfig,
+    vocab_size: int,
+    tokens: int,
+    precision: str,
+    *,
+    averaged: bool = False,
+    exchange_vectors: int = 0,
 ) -> MemoryEstimate:
     """Bytes for training with micro-batches of so many tokens on either side.
 
-    `exchange_vectors` is the number of vectors as long as the gradient that the exchange strategy works with.
+    `averaged` tells whether there is a moving average of the weights; `exchange_vectors` is the number of vectors as
+    long as the gradient that the exchange strategy works with.
     """
     size = value_bytes(precision)
     embedding = padded_vocabulary(vocab_size) * model.d_model
@@ -103,7 +110,7 @@ def estimate_memory(
     # float16's softmax needs float32, and its gradient is then cast back.
     logit = HALF + FLOAT32 + HALF if size == HALF else 2 * FLOAT32
     return MemoryEstimate(
-        weights=values * FLOAT32,
+        weights=values * FLOAT32 * (2 if averaged else 1),
         working_copy=values * HALF if size == HALF else 0,
         gradient=values * FLOAT32,
         optimizer=2 * values * FLOAT32,
@@ -113,6 +120,19 @@ def estimate_memory(
         gradients_in_flight=2 * (BUCKET_BYTES // FLOAT32) * size + 3 * embedding * FLOAT32,
         exchange_buffers=exchange_vectors * values * FLOAT32,
         context=CONTEXT_BYTES,
+    )
+
+
+def run_memory(config: Config, vocab_size: int, tokens: int, *, exchange_vectors: int = 0) -> MemoryEstimate:
+    """The same for a run with these settings."""
+    averaged = config.train.ema_decay is not None
+    return estimate_memory(
+        config.model,
+        vocab_size,
+        tokens,
+        config.train.precision,
+        averaged=averaged,
+        exchange_vectors=exchange_vectors,
     )
 
 
@@ -143,7 +163,7 @@ def largest_tokens(config: Config, vocab_size: int, memory_bytes: int) -> int:
         return MOST_TOKENS
 
     def needed(tokens: int) -> int:
-        return estimate_memory(config.model, vocab_size, tokens, config.train.precision).total
+        return run_memory(config, vocab_size, tokens).total
 
     choices = range(TOKENS_STEP, MOST_TOKENS, TOKENS_STEP)
     fitting = bisect.bisect_right(choices, USABLE_SHARE * memory_bytes, key=needed)

@@ -7,7 +7,7 @@ import torch
 
 from tandem.cluster.control_groups import memory_limit
 from tandem.config import Config
-from tandem.model.memory_estimate import estimate_memory, is_estimated
+from tandem.model.memory_estimate import is_estimated, run_memory
 
 # Of a host's memory, for all processes of a run on it: there may be other programs.
 MEMORY_SHARE = 0.5
@@ -24,7 +24,7 @@ def count_parallel(config: Config, vocab_size: int, device: torch.device, proces
         return 1
     tokens = config.batch.tokens
     assert tokens != "auto", "resolved at the start"
-    one = estimate_memory(config.model, vocab_size, tokens, config.train.precision)
+    one = run_memory(config, vocab_size, tokens)
     # Only weights and optimizer are there once.
     another = one.total - one.weights - one.working_copy - one.optimizer - one.context
     # By all the memory that there is, not by what is free: a run that goes on must round as it did before.

@@ -103,6 +103,7 @@ class Stepper:
             self._agree_after_local_steps(batch.step)
             with ACTIVITY.doing(EXCHANGE):
                 self.clock.exchanged(self.exchange.after_update(batch.step))
+            self._average_weights(batch.step)
         # A processor is done; a GPU is asked for the numbers of the step before, which it has finished.
         return self.flush(all_but=1 if self.world.device.type == "cuda" else 0)
 
@@ -259,6 +260,15 @@ class Stepper:
         if loss_scale is not None:
             loss_scale.update(overflowed)
         return norm
+
+    def _average_weights(self, step: int) -> None:
+        """Take the weights into their average as soon as all processes hold the same; steps of their own count, too.
+
+        After a gradient that was not finite the average moves on, but nobody uses it: the run ends or goes back.
+        """
+        if self.state.average is not None and self.exchange.in_sync_after(step):
+            with self.clock.measure("optimizer"):
+                self.state.average.update(step, step - self.exchange.last_sync_before(step))
 
     def _agree_after_local_steps(self, step: int) -> None:
         """Share failures, and what else is voted on, when hosts meet that have taken steps of their own."""

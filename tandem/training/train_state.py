@@ -15,9 +15,10 @@ from torch import Tensor
 
 from tandem.cluster.exchange.exchange import FlatVectors
 from tandem.config import Config
-from tandem.layout import MODEL_FILE, OPTIMIZER_FILE
+from tandem.layout import MODEL_FILE, OPTIMIZER_FILE, UNAVERAGED_FILE
 from tandem.model.flat_weights import FlatWeights, WorkingCopy
 from tandem.model.translation_model import TranslationModel, build_model
+from tandem.model.weight_average import WeightAverage
 from tandem.training.faults.divergence import LossHistory
 from tandem.training.loss_scale import LossScale
 from tandem.training.parallel_micro_batches import count_parallel
@@ -85,13 +86,15 @@ class TrainState:
     """Weights, optimizer, loss scale and progress; random numbers follow from seed and step and need no state."""
 
     model: TranslationModel
-    """In float32, and always in evaluation mode: what is evaluated and saved."""
+    """In float32, and always in evaluation mode: the weights that steps change."""
     flat: FlatWeights
     working: WorkingCopy
     """The model that steps are computed with."""
     optimizer: torch.optim.Optimizer
     loss_scale: LossScale | None
     """None unless training is in float16."""
+    average: WeightAverage | None = None
+    """None unless train.ema_decay is set."""
     progress: TrainingProgress = field(default_factory=TrainingProgress)
     losses: LossHistory = field(default_factory=LossHistory)
     whole: WholeStep = field(default_factory=WholeStep)
@@ -116,7 +119,15 @@ class TrainState:
         working = WorkingCopy(model, flat, precision, count_parallel(config, vocab_size, device, processes))
         if config.model.compile == "on":
             working.models[0].compile_layers()
-        return cls(model, flat, working, optimizer, LossScale(device) if precision == torch.float16 else None)
+        loss_scale = LossScale(device) if precision == torch.float16 else None
+        decay = config.train.ema_decay
+        average = None if decay is None else WeightAverage(model, flat, decay)
+        return cls(model, flat, working, optimizer, loss_scale, average)
+
+    @property
+    def evaluated(self) -> TranslationModel:
+        """The model that is evaluated and saved for use: with the average of the weights, if there is one."""
+        return self.model if self.average is None else self.average.model
 
     def flat_vectors(self) -> FlatVectors:
         """The vectors that an exchange between processes works on."""
@@ -124,7 +135,8 @@ class TrainState:
 
     def tensors(self) -> dict[str, dict[str, Tensor]]:
         """All tensors by name, under the checkpoint's file that holds them."""
-        return {MODEL_FILE: self.model.named_weights(), OPTIMIZER_FILE: self.optimizer_tensors()}
+        files = {MODEL_FILE: self.evaluated.named_weights(), OPTIMIZER_FILE: self.optimizer_tensors()}
+        return files if self.average is None else files | {UNAVERAGED_FILE: self.model.named_weights()}
 
     def optimizer_tensors(self) -> dict[str, Tensor]:
         """Adam's means under the names of the weights they belong to, and the number of its steps under each."""
@@ -144,7 +156,10 @@ class TrainState:
 
     def restore(self, tensors: Mapping[str, Mapping[str, Tensor]], numbers: Mapping[str, Any]) -> None:
         """Become the state that gave these `tensors()` and `numbers()`; a ValueError or KeyError if none gave them."""
-        self.model.load_weights(tensors[MODEL_FILE])
+        # Of a run that did without an average until now, or does from now on, there is only one kind of weights.
+        self.model.load_weights(tensors.get(UNAVERAGED_FILE, tensors[MODEL_FILE]))
+        if self.average is not None:
+            self.average.model.load_weights(tensors[MODEL_FILE])
         self.restore_optimizer(tensors[OPTIMIZER_FILE])
         # A run that goes on in another precision has no loss scale to take over.
         if numbers["scaler"] and self.loss_scale is not None:

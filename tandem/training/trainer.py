@@ -354,7 +354,7 @@ class Trainer:
         try:
             with self.clock.measure("evaluation"):
                 evaluated = evaluate(
-                    self.state.model,
+                    self.state.evaluated,
                     self.corpus,
                     self.config,
                     self.world,

@@ -68,6 +68,31 @@ def test_each_is_stopped_when_it_is_not_its_turn_and_what_it_does_is_counted(tmp
     assert all(each.process.returncode is not None for each in contenders)
 
 
+def test_pieces_of_a_timed_turn_have_the_second_in_which_they_were_seen(tmp_path: Path) -> None:
+    with contest() as contenders:
+        contenders.append(contender("timed", WORKING, tmp_path))
+        contenders[0].warm_up(2)
+        before = len(contenders[0].pieces)
+        ran, seen = contenders[0].run_timed(1.0)
+        assert state(contenders[0].process) == psutil.STATUS_STOPPED
+        assert [work for _, work in seen] == contenders[0].pieces[before:]
+        times = [after for after, _ in seen]
+        assert times == sorted(times)
+        assert 0.0 <= times[0] < times[-1] <= ran
+
+
+def test_one_may_end_in_a_timed_turn_if_it_ends_well(tmp_path: Path) -> None:
+    with contest() as contenders:
+        for name, program in (("finished", ENDING), ("failed", f"{ENDING}\nsys.exit(1)")):
+            contenders.append(contender(name, program, tmp_path))
+            contenders[-1].warm_up(1)
+        ran, seen = contenders[0].run_timed(60.0)
+        assert ran < 60.0
+        assert seen == []
+        with pytest.raises(SystemExit, match="failed ended by itself"):
+            contenders[1].run_timed(60.0)
+
+
 def test_peak_memory_is_that_of_the_process_and_its_children(tmp_path: Path) -> None:
     with contest() as contenders:
         contenders.append(contender("large", ALLOCATING, tmp_path))

@@ -18,7 +18,7 @@ from tandem.doctor.self_test.check_result import Outcome, first_line
 from tandem.doctor.self_test.check_setup import WARM_UP, CheckTraining, Setup
 from tandem.errors import TandemError
 from tandem.layout import checkpoint_name
-from tandem.model.memory_estimate import estimate_memory, is_estimated
+from tandem.model.memory_estimate import is_estimated, run_memory
 from tandem.training.checkpoints.checkpoint import read, save
 from tandem.training.train_state import TrainState
 from tandem.units import short_duration, size
@@ -86,7 +86,7 @@ def memory(setup: Setup) -> Outcome:
     CheckTraining(setup)
     peak = torch.cuda.max_memory_allocated(setup.device) - before
     reserved = torch.cuda.max_memory_reserved(setup.device) - before
-    estimate = estimate_memory(config.model, setup.sentences.vocabulary, tokens, config.train.precision)
+    estimate = run_memory(config, setup.sentences.vocabulary, tokens)
     # The allocator does not see the CUDA context.
     estimated = estimate.total - estimate.context
     return Outcome.of(

@@ -21,6 +21,7 @@ from tandem.layout import (
     OPTIMIZER_FILE,
     STATE_FILE,
     SUMS_FILE,
+    UNAVERAGED_FILE,
     RunPaths,
     checkpoint_directories,
     journal_files,
@@ -64,6 +65,7 @@ T = TypeVar("T")
 SILENCE_SECONDS = 30.0
 WHAT_FILES_ARE: dict[str, tuple[str, Holding]] = {
     MODEL_FILE: ("the weights: all that is needed to translate", "weights"),
+    UNAVERAGED_FILE: ("the weights of the last step, not averaged: needed only to go on training", "other"),
     OPTIMIZER_FILE: ("Adam's two means of every weight: needed only to go on training", "optimizer"),
     STATE_FILE: ("step, progress, versions, and the checksums of weights and means", "other"),
     SUMS_FILE: ("checksums of all other files, as sha256sum writes them", "other"),

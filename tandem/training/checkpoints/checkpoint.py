@@ -1,9 +1,10 @@
 """Checkpoints on disk: a directory for each step, either whole or not there at all.
 
-step-00004000/model.safetensors      the weights
-step-00004000/optimizer.safetensors  Adam's means (not in the best ones, which are for use, not for resuming)
-step-00004000/state.json             step, progress, versions, and the sizes and digests of the files above
-step-00004000/SHA256SUMS             digests of all files above, which `sha256sum -c` checks, too
+step-00004000/model.safetensors       the weights, or their moving average
+step-00004000/optimizer.safetensors   Adam's means (not in the best ones, which are for use, not for resuming)
+step-00004000/unaveraged.safetensors  the weights themselves, where those above are an average (not in the best ones)
+step-00004000/state.json              step, progress, versions, and the sizes and digests of the files above
+step-00004000/SHA256SUMS              digests of all files above, which `sha256sum -c` checks, too
 """
 
 from __future__ import annotations

@@ -177,7 +177,7 @@ class WritableCheckpointStore(CheckpointStore):
     def saving_if_best(self, state: TrainState, bleu: float) -> Write[Checkpoint | None]:
         """Copy the weights; what is returned writes them if they are among the best so far, and removes the worst."""
         directory = self.best_directory / checkpoint_name(state.progress.step)
-        files = snapshot({MODEL_FILE: state.model.named_weights()})
+        files = snapshot({MODEL_FILE: state.evaluated.named_weights()})
         facts = {"numbers": state.numbers(), "bleu": bleu}
 
         def write_copy() -> Checkpoint | None:

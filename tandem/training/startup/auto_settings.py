@@ -17,7 +17,7 @@ from tandem.cluster.world import World
 from tandem.config import Config, contradictions
 from tandem.errors import TandemError
 from tandem.layout import RunPaths
-from tandem.model.memory_estimate import estimate_memory, is_estimated, largest_tokens
+from tandem.model.memory_estimate import is_estimated, largest_tokens, run_memory
 from tandem.storage import read_json, write_json
 from tandem.training.batches import Batches
 from tandem.training.startup.calibration import TimedSteps
@@ -156,7 +156,7 @@ def check_memory(config: Config, world: World, vocab_size: int) -> None:
     assert tokens != "auto"
     # A step in parts needs no more than the shortest micro-batch that there is.
     least = config.model.max_length if config.batch.split_when_full else tokens
-    needed = estimate_memory(config.model, vocab_size, least, config.train.precision)
+    needed = run_memory(config, vocab_size, least)
 
     def refuse() -> None:
         if needed.total <= card.memory_bytes:

@@ -75,7 +75,7 @@ def damaged_disk() -> AbstractContextManager[Any]:
 
 def estimate_of_nothing() -> AbstractContextManager[Any]:
     """The memory estimate forgets everything but a kilobyte."""
-    return patch.object(training_checks, "estimate_memory", lambda *args: SimpleNamespace(total=1000, context=0))
+    return patch.object(training_checks, "run_memory", lambda *args: SimpleNamespace(total=1000, context=0))
 
 
 def waiting_host() -> AbstractContextManager[Any]:
