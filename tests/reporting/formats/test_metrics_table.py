@@ -234,3 +234,20 @@ def test_a_score_of_the_reference_is_left_out_whatever_counts(tmp_path: Path, ax
     record = read(tmp_path, f"{axis},valid_loss,bleu\n{rows}")
     assert record.bleu.values.max() == pytest.approx(33.0)
     assert overfitting(record) == "no"
+
+
+def test_the_metrics_of_lightning(tmp_path: Path) -> None:
+    """Its CSVLogger leaves cells empty, and counts steps from 0 over all epochs."""
+    text = (
+        "epoch,lr-Adam,step,train_loss_epoch,train_loss_step,val_bleu,val_loss\n"
+        ",0.001,9,,,,\n0,,9,,3.5,,\n,0.001,19,,,,\n0,,19,,3.25,,\n0,,19,,,4.5,3.0\n0,,19,3.4,,,\n"
+        ",0.0005,29,,,,\n1,,29,,3.0,,\n,0.0005,39,,,,\n1,,39,,2.75,,\n1,,39,,,9.5,2.5\n1,,39,2.9,,,\n"
+    )
+    record = read(tmp_path, text, "metrics.csv")
+    assert record.axis == "step"
+    assert list(zip(record.train_loss.at, record.train_loss.values, strict=True)) == [
+        (9, 3.5), (19, 3.25), (29, 3.0), (39, 2.75),
+    ]  # fmt: skip
+    assert list(record.eval_loss.values) == [3.0, 2.5]
+    assert list(record.bleu.values) == [4.5, 9.5]
+    assert list(record.learning_rate.values) == [1e-3, 1e-3, 5e-4, 5e-4]
