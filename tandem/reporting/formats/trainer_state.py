@@ -35,16 +35,17 @@ def read_trainer_state(path: Path) -> RunRecord:
             if _is_number(value):
                 tags.setdefault(name, []).append(Event(float(entry["step"]), float(value)))
     record = record_of_events(tags, path, "HuggingFace trainer state", axis="step")
-    planned, taken = (state.get(name) for name in ("max_steps", "global_step"))
-    finished = _is_number(planned) and _is_number(taken) and taken >= planned > 0
+    planned, taken = (
+        float(state[name]) if _is_number(state.get(name)) else 0.0 for name in ("max_steps", "global_step")
+    )
     if seconds is not None and record.last_step:
         # Only how long it took is known, not when.
         session = TrainingSession(first_step=0.0, last_step=record.last_step, started=0.0, ended=float(seconds))
         record = replace(record, sessions=(session,))
     return replace(
         record,
-        state="finished" if finished else "unknown",
-        max_steps=float(planned) if _is_number(planned) and planned > 0 else None,
+        state="finished" if taken >= planned > 0 else "unknown",
+        max_steps=planned if planned > 0 else None,
     )
 
 
