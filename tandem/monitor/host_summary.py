@@ -64,6 +64,8 @@ def summarise(samples: Sequence[HostUse], seconds: Mapping[str, float]) -> HostS
         gpu_memory=gpus.memory,
         gpu_power=gpus.power,
         seconds={part: round(spent, DIGITS) for part, spent in seconds.items()},
+        cpu_own=mean_if_known([use.cpu_own for use in samples]),
+        cpu_steal=mean_if_known([use.cpu_steal for use in samples]),
     )
 
 

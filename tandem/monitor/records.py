@@ -145,6 +145,11 @@ class GpuUse:
     watts_cap: Number | None
 
 
+def _rest(busy: float, own: float | None, steal: float | None) -> float | None:
+    """What is left of the busy time without the run's own and the hypervisor's; None if the run's is not known."""
+    return None if own is None else max(busy - own - (steal or 0.0), 0.0)
+
+
 @dataclass(frozen=True, kw_only=True)
 class HostUse:
     """A host's resources during some seconds; rates are means, shares are of 1."""
@@ -152,7 +157,7 @@ class HostUse:
     host: str
     seconds: PositiveNumber
     cpu: Number
-    """Share of all cores' time."""
+    """Share of all cores' time in which they were not idle, whoever had them."""
     memory_used_bytes: Count
     memory_total_bytes: PositiveCount
     disk_read_mbyte_per_second: Number
@@ -166,6 +171,15 @@ class HostUse:
     received_mbyte_per_second: Number
     received_mbit_per_second: Number
     gpus: list[GpuUse]
+    cpu_own: Number | None = None
+    """Share of all cores' time that the run's processes had; None where not all of them are in sight."""
+    cpu_steal: Number | None = None
+    """Share of all cores' time that the hypervisor gave to other guests; None where the system does not count it."""
+
+    @property
+    def cpu_others(self) -> float | None:
+        """Share of all cores' time that other programs of this host had."""
+        return _rest(self.cpu, self.cpu_own, self.cpu_steal)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -199,6 +213,14 @@ class HostSummary:
     """Watts against the cap."""
     seconds: dict[str, Number]
     """Seconds by part, over the last stretch of steps of the host's first process."""
+    cpu_own: Number | None = None
+    """As in a sample, like `cpu_steal`."""
+    cpu_steal: Number | None = None
+
+    @property
+    def cpu_others(self) -> float | None:
+        """Share of all cores' time that other programs of this host had."""
+        return _rest(self.cpu, self.cpu_own, self.cpu_steal)
 
     @property
     def link_share(self) -> float | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import os
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -28,11 +30,14 @@ class _Counters(NamedTuple):
     time: float
     busy_seconds: float
     idle_seconds: float
+    steal_seconds: float
+    own_seconds: float
+    """What the run's processes had; nan if one of them is out of sight."""
     disk_read_bytes: int
     disk_written_bytes: int
 
     @classmethod
-    def read(cls) -> _Counters:
+    def read(cls, processes: Sequence[psutil.Process]) -> _Counters:
         cpu, disk = psutil.cpu_times(), None
         # Some containers have no counters of disks.
         with suppress(OSError, RuntimeError):
@@ -41,21 +46,34 @@ class _Counters(NamedTuple):
         idle = cpu.idle + getattr(cpu, "iowait", 0.0)
         whole = sum(cpu) - getattr(cpu, "guest", 0.0) - getattr(cpu, "guest_nice", 0.0)
         read, written = (0, 0) if disk is None else (disk.read_bytes, disk.write_bytes)
-        return cls(time.monotonic(), whole - idle, idle, read, written)
+        steal = getattr(cpu, "steal", math.nan)
+        return cls(time.monotonic(), whole - idle, idle, steal, _seconds_of(processes), read, written)
+
+
+def _seconds_of(processes: Sequence[psutil.Process]) -> float:
+    """Processor time of processes and of their children that have ended; nan if one of them is gone."""
+    try:
+        return sum(sum(process.cpu_times()[:4]) for process in processes)
+    except psutil.Error:
+        return math.nan
 
 
 class HostMeter:
-    """Measures the host's use of resources between two calls of `lap`; of its GPUs, those with the given UUIDs."""
+    """Measures the host's use of resources between two calls of `lap`; of its GPUs, those with the given UUIDs.
 
-    def __init__(self, interface: str | None, cards: Sequence[str] = ()) -> None:
+    `processes` are the run's on this host by their numbers; this one alone, if none is given.
+    """
+
+    def __init__(self, interface: str | None, cards: Sequence[str] = (), processes: Sequence[int] = ()) -> None:
         self._interface = interface
         self._traffic = TrafficMeter(interface)
         self._gpus = GpuMeter(cards)
-        self._before = _Counters.read()
+        self._processes = _in_sight(processes or [os.getpid()])
+        self._before = self._read()
 
     def lap(self) -> HostUse:
-        before, self._before = self._before, _Counters.read()
-        seconds, busy, idle, disk_read, disk_written = (
+        before, self._before = self._before, self._read()
+        seconds, busy, idle, steal, own, disk_read, disk_written = (
             now - then for now, then in zip(self._before, before, strict=True)
         )
         # Asked twice within one tick of the clock there is nothing to divide by.
@@ -79,10 +97,30 @@ class HostMeter:
             received_mbyte_per_second=round(received, DIGITS),
             received_mbit_per_second=round(8 * received, DIGITS),
             gpus=self._gpus.read(),
+            # Both are counted in ticks of their own: neither can be more than the whole.
+            cpu_own=_share(min(own, busy), busy + idle),
+            cpu_steal=_share(min(steal, busy), busy + idle),
         )
+
+    def _read(self) -> _Counters:
+        counters = _Counters.read(self._processes or ())
+        return counters if self._processes is not None else counters._replace(own_seconds=math.nan)
 
     def close(self) -> None:
         self._gpus.close()
+
+
+def _in_sight(processes: Sequence[int]) -> list[psutil.Process] | None:
+    """Processes by their numbers; None if one cannot be seen, as from another container."""
+    try:
+        return [psutil.Process(number) for number in processes]
+    except psutil.Error:
+        return None
+
+
+def _share(seconds: float, whole: float) -> float | None:
+    """A share of the time of all cores; None if it is not known."""
+    return round(max(seconds, 0.0) / whole, DIGITS) if whole and math.isfinite(seconds) else None
 
 
 class Sampler:
@@ -90,11 +128,18 @@ class Sampler:
 
     After the first hour it is one every five seconds, whose rates are means over all of them.
     The thread sleeps but for a few milliseconds of each second, so that the steps take as long with it as without.
-    `cards` are the UUIDs of all GPUs that the run uses on this host: the process that samples may see only its own.
+    `cards` are the UUIDs of all GPUs that the run uses on this host, `processes` the numbers of all its processes
+    there: the process that samples may see only its own.
     """
 
-    def __init__(self, interface: str | None, report: Callable[[HostUse], None], cards: Sequence[str] = ()) -> None:
-        self._meter, self._report = HostMeter(interface, cards), report
+    def __init__(
+        self,
+        interface: str | None,
+        report: Callable[[HostUse], None],
+        cards: Sequence[str] = (),
+        processes: Sequence[int] = (),
+    ) -> None:
+        self._meter, self._report = HostMeter(interface, cards, processes), report
         self._samples: list[HostUse] = []
         self._newest: HostUse | None = None
         self._lock = threading.Lock()

@@ -21,7 +21,8 @@ from tandem.storage import error_in_words
 NOT_IN_TAGS = re.compile(r"[^A-Za-z0-9_.-]")
 # What is drawn of each host, by its name in HostSummary.
 HOST_MEASURES = (
-    *("cpu", "memory", "sent_mbit_per_second", "received_mbit_per_second", "link_share"),
+    *("cpu", "cpu_own", "cpu_others", "cpu_steal", "memory"),
+    *("sent_mbit_per_second", "received_mbit_per_second", "link_share"),
     *("gpu_utilisation", "gpu_memory", "gpu_power"),
 )
 # What TensorBoard's "custom scalars" page shows, top to bottom; the tags are patterns, so that hosts need no list.

@@ -76,7 +76,14 @@ def _host_charts(run: RunRecord) -> Iterator[Chart]:
     yield _chart("network", "Network", "Mbit/s", network, note=note, dashed="received")
     gpus = _by_host(run, gpu_utilisation="utilised", gpu_power="of power cap", gpu_memory="memory")
     yield _chart("gpus", "GPUs", "%", _in_percent((*gpus, *_by_card(run))), dashed="memory")
-    cpus = _by_host(run, cpu="processor", memory="memory")
+    cpus = _by_host(
+        run,
+        cpu="processor",
+        cpu_own="this run",
+        cpu_others="other programs",
+        cpu_steal="taken by the hypervisor",
+        memory="memory",
+    )
     yield _chart("cpu", "Processor and memory", "%", _in_percent(cpus), dashed="memory")
     disk = dict(_by_host(run, disk_read="read", disk_written="written"))
     yield _chart("disk", "Disk", "MB/s", disk, dashed="written")

@@ -62,7 +62,8 @@ def _answer(id: str, text: QuestionText, reply: Reply) -> Answer:
 
 def _summary(run: RunRecord, findings: RunFindings, answers: Mapping[str, Answer]) -> tuple[str, ...]:
     """Four lines: what happened, what came out, what held it up, what to do next."""
-    return answers["duration"].answer, _outcome(run, findings), _hold_up(run, findings, answers), _advice(run, findings)
+    outcome, held_up = _outcome(run, findings), _hold_up(run, findings, answers)
+    return answers["duration"].answer, outcome, held_up, _advice(run, findings, answers)
 
 
 def _outcome(run: RunRecord, findings: RunFindings) -> str:
@@ -93,7 +94,10 @@ def _hold_up(run: RunRecord, findings: RunFindings, answers: Mapping[str, Answer
         sure = "" if confidence == "high" else "Probably "
         held_up = "the network was the bottleneck" if verdict == "bottleneck" else "not the network"
         said.append(f"{sure}{held_up}".capitalize())
-    if compute is not None:
+    processors = findings.processors
+    if answers["utilisation"].verdict == "shared" and processors is not None:
+        said.append(processors.words)
+    elif compute is not None:
         said.append(f"{percent(compute)} of the training time was compute")
     if findings.steps is not None:
         said.append(f"a step took {duration(findings.steps.median_seconds)}")
@@ -103,8 +107,9 @@ def _hold_up(run: RunRecord, findings: RunFindings, answers: Mapping[str, Answer
     return f"What held it up? {'; '.join(said)}."
 
 
-def _advice(run: RunRecord, findings: RunFindings) -> str:
+def _advice(run: RunRecord, findings: RunFindings, answers: Mapping[str, Answer]) -> str:
     """The one thing to do next."""
+    shared = answers["utilisation"].verdict == "shared"
     trained, ours = findings.learning.trained.verdict, run.source == "Tandem run"
     advice = "Nothing needs mending; keep the best checkpoint."
     if run.state == "crashed" and trained != "diverged":
@@ -120,6 +125,8 @@ def _advice(run: RunRecord, findings: RunFindings) -> str:
     elif findings.network.judged.verdict == "bottleneck":
         how = " (exchange.kind=auto)" if ours else ""
         advice = f"A faster link, or an exchange that sends less{how}, would pay before anything else."
+    elif shared:
+        advice = "Stop the other programs on its machines, or give it machines of its own: its steps would be shorter."
     elif findings.learning.overfitting.verdict == "yes":
         advice = "Use the checkpoint from where the evaluation loss was lowest; more dropout or more data would help."
     elif run.holds_no_step:

@@ -137,8 +137,9 @@ class GpuCurves:
 
 @dataclass(frozen=True, kw_only=True)
 class HostCurves:
-    """What one host did over the steps. Keys of `curves`: `cpu`, `memory`, `gpu_utilisation`, `gpu_memory`,
-    `gpu_power` (all shares of 1, `gpu_power` of the cap), `sent`, `received` (Mbit/s), `disk_read`, `disk_written`
+    """What one host did over the steps. Keys of `curves`: `cpu` and, of it, `cpu_own` (the run), `cpu_others` (other
+    programs), `cpu_steal` (other guests of the hypervisor), `memory`, `gpu_utilisation`, `gpu_memory`, `gpu_power` (all
+    shares of 1, `gpu_power` of the cap), `sent`, `received` (Mbit/s), `disk_read`, `disk_written`
     (MB/s); those of GPUs are means over the cards that the run used."""
 
     name: str

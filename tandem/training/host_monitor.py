@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -31,7 +32,9 @@ class HostMonitor:
             # The step under way, which is one more than have been taken.
             recorder.record(Sampled(step=step() + 1, use=use))
 
-        self._sampler = Sampler(interface, record, world.host_cards) if world.is_host_leader else None
+        here = world.hosts[world.host]
+        processes = [number for rank, number in enumerate(world.gather(os.getpid())) if rank in here]
+        self._sampler = Sampler(interface, record, world.host_cards, processes) if world.is_host_leader else None
 
     @contextmanager
     def sampling(self) -> Iterator[None]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import queue
 import socket
 import time
@@ -58,6 +59,23 @@ def test_a_lap_tells_what_the_machine_did() -> None:
     assert (seen.interface, seen.link_mbit_per_second) == ("lo", None)
 
 
+def test_whose_the_processors_were() -> None:
+    own, parents, gone = (HostMeter(None, processes=[pid]) for pid in (os.getpid(), os.getppid(), 2**30))
+    end = time.process_time() + 0.2
+    while time.process_time() < end:
+        pass
+    mine, others, unknown = (meter.lap() for meter in (own, parents, gone))
+    for seen in (mine, others):
+        assert seen.cpu_own is not None
+        assert seen.cpu_others is not None
+        assert seen.cpu_own + seen.cpu_others + (seen.cpu_steal or 0.0) == pytest.approx(seen.cpu, abs=0.01)
+    # To its parent, this process is another program.
+    assert mine.cpu_own is not None
+    assert others.cpu_own is not None
+    assert mine.cpu_own > others.cpu_own
+    assert (unknown.cpu_own, unknown.cpu_others) == (None, None)
+
+
 def test_a_counter_that_fails_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sampler_module, "EVERY_SECONDS", 0.01)
     reported: queue.Queue[HostUse] = queue.Queue()
@@ -109,6 +127,10 @@ def test_a_stretch_is_the_mean_of_its_seconds() -> None:
     assert (summary.cpu, summary.sent_mbit_per_second, summary.memory) == (0.75, 60.0, 0.25)
     assert (summary.gpu_count, summary.gpu_utilisation, summary.gpu_power) == (0, None, None)
     assert summary.seconds == {"compute": 4.0}
+    assert (summary.cpu_own, summary.cpu_others, summary.cpu_steal) == (None, None, None)
+    shared = [use(cpu=1.0, cpu_own=0.5, cpu_steal=0.25), use(cpu=0.5, cpu_own=0.5, cpu_steal=0.0)]
+    summary = summarise(shared, {})
+    assert (summary.cpu_own, summary.cpu_others, summary.cpu_steal) == (0.5, 0.125, 0.125)
 
 
 def test_gpus_are_averaged_and_power_is_against_the_cap() -> None:

@@ -38,10 +38,11 @@ def settings(run: Path) -> Path:
 
 
 def write_journal(run: Path, records: Sequence[Record], rank: int = 0, start: datetime = START) -> None:
-    """Append records, one a second."""
+    """Append records, one a second; those of steps when these are over."""
+    moment = start
     with (run / f"journal/rank-{rank}.jsonl").open("a", encoding="utf-8") as file:
-        for seconds, record in enumerate(records):
-            moment = start + timedelta(seconds=seconds)
+        for record in records:
+            moment += timedelta(seconds=sum(record.seconds.values()) if isinstance(record, Progressed) else 1)
             file.write(json.dumps({"time": moment.isoformat(), **record.as_dict()}) + "\n")
 
 

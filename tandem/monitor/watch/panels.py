@@ -26,6 +26,7 @@ from tandem.monitor.watch.drawing import (
     table,
 )
 from tandem.monitor.watch.run_state import HostState, RunState, SessionState
+from tandem.thresholds import DISTURBED_SHARE
 from tandem.units import clock_time, elapsed, first_sentences_note
 
 # Wider, the eye would lose the line on its way from left to right.
@@ -57,7 +58,8 @@ PARTS = {
 }
 # Titles, and which are left out first where room is short; a column in which no host has a value is left out, too.
 HOST_COLUMNS = (
-    *(("host", 0), ("CPU", 0), ("mem", 5), ("out Mbit/s", 0), ("MB/s", 4), ("in Mbit/s", 2), ("MB/s", 4)),
+    *(("host", 0), ("CPU", 0), ("own", 6), ("others", 1), ("stolen", 3), ("mem", 5)),
+    *(("out Mbit/s", 0), ("MB/s", 4), ("in Mbit/s", 2), ("MB/s", 4)),
     *(("link", 1), ("GPUs", 1), ("min-max", 8), ("VRAM", 3), ("power", 1), ("as of", 7)),
 )
 NO_VALUES = {"", "-", "?"}
@@ -279,16 +281,23 @@ def _host_cells(host: HostState, now: float) -> list[Text]:
     return [
         Text(printable(use.host) or " ", "bold"),
         Text(f"{use.cpu:.0%}"),
+        Text(_share(use.cpu_own)),
+        *(Text(_share(share), _alarm(share, DISTURBED_SHARE)) for share in (use.cpu_others, use.cpu_steal)),
         Text(f"{use.memory:.0%}"),
         *(Text(_rate(use.sent_mbit_per_second / unit)) for unit in (1, BITS)),
         *(Text(_rate(use.received_mbit_per_second / unit)) for unit in (1, BITS)),
-        Text("?" if link is None else f"{link:.0%}", "bold red" if link is not None and link >= BUSY_LINK else ""),
+        Text("?" if link is None else f"{link:.0%}", _alarm(link, BUSY_LINK)),
         Text(f"{use.gpu_count} x {gpus}" if use.gpu_count > 1 else gpus),
         Text(f"{least}-{most}" if use.gpu_count > 1 and least != most else ""),
         Text(_share(use.gpu_memory)),
         Text(_share(use.gpu_power)),
         Text("now" if age < PRESENT_SECONDS else f"{elapsed(age)} ago"),
     ]
+
+
+def _alarm(value: float | None, bound: float) -> str:
+    """The style of a value that should be below a bound."""
+    return "bold red" if value is not None and value >= bound else ""
 
 
 def _share(value: float | None) -> str:

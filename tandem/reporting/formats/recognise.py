@@ -15,7 +15,7 @@ from tandem.reporting.formats.metrics_table import fault_of_table
 from tandem.reporting.formats.shared.log_lines import head_of, is_text, lines_of
 
 # Names of logs in a directory; the other files of a run are text, weights and settings, and may be many and large.
-_LOG_SUFFIXES = frozenset({".log", ".out", ".err", ".txt", ".csv", ".tsv", ""})
+_LOG_SUFFIXES = frozenset({".log", ".out", ".err", ".txt", ".csv", ".tsv", ".jsonl", ""})
 # A binary file names its format within so many bytes, behind lengths and checksums.
 _MAGIC_WITHIN = 64
 # A log that has no known line among so many is of none of these programs.

@@ -37,7 +37,8 @@ NO_GPUS = (NAN, NAN, NAN)
 WITHOUT_A_WORD = "ended without a word"
 # What follows the step in the rows of a GPU and of a host; unknown values are nan.
 GPU_COLUMNS = ("gpu_utilisation", "gpu_memory", "gpu_power")
-HOST_COLUMNS = ("cpu", "memory", "sent", "received", "disk_read", "disk_written", *GPU_COLUMNS)
+CPU_COLUMNS = ("cpu_own", "cpu_others", "cpu_steal")
+HOST_COLUMNS = ("cpu", "memory", "sent", "received", "disk_read", "disk_written", *CPU_COLUMNS, *GPU_COLUMNS)
 
 
 @dataclass
@@ -199,6 +200,7 @@ class RankHistory:
                 use.received_mbit_per_second,
                 use.disk_read_mbyte_per_second,
                 use.disk_written_mbyte_per_second,
+                *_known(use.cpu_own, use.cpu_others, use.cpu_steal),
                 *(_known(*mean_gpu_shares(use.gpus)) if use.gpus else NO_GPUS),
             ]
         )
@@ -212,7 +214,8 @@ class RankHistory:
                 host = self.summaries[use.host] = HostRows(None, use.link_mbit_per_second)
             rates = (use.sent_mbit_per_second, use.received_mbit_per_second)
             gpus = _known(use.gpu_utilisation, use.gpu_memory, use.gpu_power) if use.gpu_count else NO_GPUS
-            host.rows.fromlist([float(record.step), use.cpu, use.memory, *rates, NAN, NAN, *gpus])
+            cores = _known(use.cpu_own, use.cpu_others, use.cpu_steal)
+            host.rows.fromlist([float(record.step), use.cpu, use.memory, *rates, NAN, NAN, *cores, *gpus])
 
 
 def read_history(path: Path, without: Container[str | None] = ()) -> RankHistory:

@@ -6,55 +6,19 @@ import logging
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
-from tandem.errors import TandemError
 from tandem.reporting.formats.log_format import Candidate, LogFormat
-from tandem.reporting.formats.shared.log_contents import LogContents
-from tandem.reporting.formats.shared.log_timing import sessions_by_breaks, stretches_between
-from tandem.reporting.formats.shared.metric_names import is_one_side, meaning_of, words_of
-from tandem.reporting.formats.shared.named_series import Series, chosen, record_of
-from tandem.reporting.run_record import Axis, RunRecord
-
-
-class _Event(NamedTuple):
-    """One value of a scalar."""
-
-    step: float
-    value: float
-    moment: float
+from tandem.reporting.formats.shared.metric_names import is_one_side, meaning_of
+from tandem.reporting.formats.shared.timed_series import Event, record_of_events
+from tandem.reporting.run_record import RunRecord
 
 
 def read_tensorboard(path: Path, files: Sequence[Path] = ()) -> RunRecord:
     """One run from its event file, or from those of its sides, such as train and valid."""
-    tags = _tags(files or [path])
-    series = [
-        Series(tag, named, [(event.step, event.value) for event in events])
-        for tag, events in tags.items()
-        if (named := meaning_of(tag)) is not None
-    ]
-    if not series:
-        names = ", ".join(sorted(tags)[:5]) or "none at all"
-        raise TandemError(
-            f"{path}: none of the scalars is known as a loss, BLEU or learning rate (found: {names}); "
-            "name them like train_loss, eval_loss, eval_bleu, learning_rate"
-        )
-    contents = LogContents(moments=[(event.step, event.moment) for events in tags.values() for event in events])
-    # An epoch's loss is written after its evaluation.
-    losses = [
-        tags[one.name] for one in series if one.named.meaning == "train_loss" and "epoch" not in words_of(one.name)
-    ]
-    if losses and not chosen(series, "step_seconds") and _axis(series) == "step":
-        written = [(event.step, event.moment) for event in max(losses, key=len)]
-        contents.stretches = stretches_between(written, sessions_by_breaks(contents.moments))
-        evaluations = [one.points for one in series if one.named.meaning in ("eval_loss", "bleu")]
-        contents.evaluated = {step for points in evaluations for step, _ in points}
-    if contents.stretches:
-        contents.problems.append("Step times are worked out from the moments at which the training loss was written.")
-    return record_of(series, contents, path, "TensorBoard events", _axis(series))
+    return record_of_events(_tags(files or [path]), path, "TensorBoard events")
 
 
-def _tags(files: Sequence[Path]) -> dict[str, list[_Event]]:
+def _tags(files: Sequence[Path]) -> dict[str, list[Event]]:
     """The scalars of event files by their tags, behind the name of the side that the directory is."""
     # Half of what this command would otherwise take to start.
     from tensorboard.backend.event_processing.event_file_loader import LegacyEventFileLoader
@@ -63,7 +27,7 @@ def _tags(files: Sequence[Path]) -> dict[str, list[_Event]]:
 
     # It warns of damaged files, of which what can be read is read.
     logging.getLogger("tensorboard").setLevel(logging.ERROR)
-    tags: dict[str, list[_Event]] = {}
+    tags: dict[str, list[Event]] = {}
     for file in files:
         side = f"{file.parent.name}/" if is_one_side(file.parent.name) else ""
         for event in LegacyEventFileLoader(str(file)).Load():
@@ -79,14 +43,8 @@ def _tags(files: Sequence[Path]) -> dict[str, list[_Event]]:
                     number = value.simple_value
                 else:
                     continue
-                tags.setdefault(tag, []).append(_Event(float(event.step), number, event.wall_time))
+                tags.setdefault(tag, []).append(Event(float(event.step), number, event.wall_time))
     return tags
-
-
-def _axis(series: list[Series]) -> Axis:
-    """Epochs, if all losses are called so."""
-    losses = [one for one in series if one.named.meaning in ("train_loss", "eval_loss")]
-    return "epoch" if losses and all("epoch" in words_of(one.name) for one in losses) else "step"
 
 
 def _group(files: Sequence[Path], top: Path) -> Iterator[Candidate]:

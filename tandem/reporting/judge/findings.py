@@ -6,16 +6,18 @@ from dataclasses import dataclass
 
 from tandem.reporting.judge.learning_verdicts import Learning
 from tandem.reporting.judge.network_share import NetworkFacts, judge_network
+from tandem.reporting.judge.processor_share import ProcessorFacts, judge_processors
 from tandem.reporting.judge.step_times import StepFacts, summarise_steps
 from tandem.reporting.run_record import RunRecord
 
 
 @dataclass(frozen=True)
 class RunFindings:
-    """What was found about learning, network and step times of a run."""
+    """What was found about learning, network, processors and step times of a run."""
 
     learning: Learning
     network: NetworkFacts
+    processors: ProcessorFacts | None
     steps: StepFacts | None
     price_per_hour: float | None
     """Price of one machine, if the user has given it."""
@@ -27,4 +29,6 @@ class RunFindings:
 
 
 def judge_run(run: RunRecord, price_per_hour: float | None = None) -> RunFindings:
-    return RunFindings(Learning(run), judge_network(run), summarise_steps(run), price_per_hour, run.team.hosts or 1)
+    processors = judge_processors(run)
+    steps = summarise_steps(run, processors)
+    return RunFindings(Learning(run), judge_network(run), processors, steps, price_per_hour, run.team.hosts or 1)

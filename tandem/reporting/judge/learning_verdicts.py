@@ -14,10 +14,22 @@ from tandem.reporting.run_record import Curve, RunRecord
 # Twice the steps cost twice the money: a gain below this to be expected of it is none. In nats, three per cent of
 # perplexity; in BLEU, about what two seeds of one recipe differ by.
 WORTH_NATS, WORTH_BLEU = 0.03, 0.5
+# The gain to expect, less what is worth the money, in standard deviations: from here on a verdict is sure, or likely.
+SURE_DEVIATIONS, LIKELY_DEVIATIONS = 2.0, 1.0
 # A gain that chance does not quite exclude still counts as a sign if it is this many times its standard error.
 SIGN_ERRORS = 1.5
 # An evaluation loss that is worse than its best by less than two seeds of one recipe differ has not turned.
 TURNED_NATS = 0.025
+# A learning rate is cut where it falls to this share or less from one logged value to the next, after it had stayed
+# within STAYED of its value: schedules that fall all the time cut nothing.
+CUT_SHARE, STAYED = 0.8, 0.98
+# A cut is recent with fewer evaluations since, or in the last tenth of the steps: what it brings is yet to be seen.
+EVALUATIONS_SINCE_CUT, RECENT_CUT = 5, 0.1
+# Evaluations before a cut that its gain is measured against.
+EVALUATIONS_BEFORE_CUT = 5
+# No translator of human text comes near this BLEU, in which there is more than one way to say things, with so low a
+# loss; one that has seen the evaluation text does.
+IMPLAUSIBLE_BLEU, IMPLAUSIBLE_BLEU_NATS = 65.0, 0.7
 # With fewer evaluations, and fewer points of the training loss, nobody can tell a trend from a beginning.
 FEWEST_EVALUATIONS, FEWEST_TRAINING_POINTS = 6, 20
 # Even with a long training loss, fewer evaluations than this show no trend.
@@ -70,6 +82,8 @@ class Learning:
         """`improving`, `converged`, `diverged`, `degenerate` or `too_short`."""
         self.overfitting = self._overfitting()
         """`yes`, `no`, `mixed` or `unknown`."""
+        self.remark = self._remark()
+        """What is odd about the scores, in a sentence without a full stop; empty if nothing is."""
         going_on = self.trained.verdict in ("improving", "converged")
         self.loss_forecast = _forecast(self.loss, self.loss_slope, better=-1.0) if going_on else None
         self.bleu_forecast = _forecast(self.bleu, self.bleu_slope, better=1.0) if going_on else None
@@ -90,7 +104,7 @@ class Learning:
         if self._hardly_moved():
             begun = f"the evaluation loss has only begun to fall; {self._trends()}"
             return Judgement("improving", "low", begun)
-        return self._of_few_evaluations() or self._improving_or_converged()
+        return self._of_few_evaluations() or self._gaining_from_a_cut() or self._improving_or_converged()
 
     def _overfitting(self) -> Judgement:
         loss_turn, bleu_since = self.loss_turn, self.bleu_since_turn
@@ -193,18 +207,66 @@ class Learning:
 
     def _improving_or_converged(self) -> Judgement:
         """BLEU is what is wanted; the evaluation loss is quieter. Either of them may still be worth going on for."""
-        loss_gains = _gains(self.loss_slope, -1, WORTH_NATS) and not self.turned
-        bleu_gains = _gains(self.bleu_slope, 1, WORTH_BLEU)
+        slopes = ((self.loss_slope, -1, WORTH_NATS), (self.bleu_slope, 1, WORTH_BLEU))
+        loss, bleu = (None if slope is None else _Prospect.of(slope, better, worth) for slope, better, worth in slopes)
+        # A loss past its best is no reason to go on.
+        open_questions = [found for found in (None if self.turned else loss, bleu) if found is not None]
+        gaining = [found for found in open_questions if found.gains]
         because = self._trends()
-        if loss_gains or bleu_gains:
-            both = loss_gains and (bleu_gains or self.bleu_slope is None)
-            return Judgement("improving", "high" if both else "medium", because)
-        may_gain = _may_gain(self.loss_slope, -1, WORTH_NATS) or _may_gain(self.bleu_slope, 1, WORTH_BLEU)
+        if gaining:
+            sure = max(gaining, key=lambda found: found.deviations)
+            # Loss and BLEU that disagree leave a doubt, also where one of them is past its best.
+            agree = len(gaining) == len([found for found in (loss, bleu) if found is not None])
+            confidence = sure.confidence if agree or sure.confidence != "high" else "medium"
+            return Judgement("improving", confidence, f"{because}{sure.doubt}")
+        may_gain = any(found.may_gain for found in open_questions)
         if may_gain and not self.turned:
             return Judgement("improving", "low", because)
         if self.turned:
             because = f"the evaluation loss is past its best; {because}"
-        return Judgement("converged", "medium" if may_gain else "high", because)
+        if not open_questions:
+            return Judgement("converged", "high" if self.turned else "low", because)
+        # The loss, which comes first where there is one, is quieter than BLEU: the other can only leave a doubt.
+        first, others = open_questions[0], open_questions[1:]
+        doubtful = may_gain or any(found.confidence == "low" for found in others)
+        confidence = "medium" if doubtful and first.confidence == "high" else first.confidence
+        return Judgement("converged", confidence, f"{because}{first.doubt}")
+
+    def _gaining_from_a_cut(self) -> Judgement | None:
+        """A verdict where the learning rate was cut a little before the end, which brought a gain; None elsewhere."""
+        at, rate = self.run.learning_rate.finite.at, self.run.learning_rate.finite.values
+        stayed = np.concatenate([[True], rate[1:-1] >= STAYED * rate[:-2]]) if len(rate) > 1 else np.array([], bool)
+        cuts = np.flatnonzero((rate[1:] <= CUT_SHARE * rate[:-1]) & (rate[1:] > 0) & stayed)
+        if self.turned or not len(cuts):
+            return None
+        cut = int(cuts[-1])
+        for name, curve, better, worth in (
+            ("evaluation loss", self.loss, -1.0, WORTH_NATS),
+            ("BLEU", self.bleu, 1.0, WORTH_BLEU),
+        ):
+            before, since = curve.values[curve.at <= at[cut]], curve.values[curve.at > at[cut]]
+            recent = len(since) < EVALUATIONS_SINCE_CUT or curve.at[-1] - at[cut] < RECENT_CUT * curve.at[-1]
+            if len(before) < FEWEST_EVALUATIONS_AT_ALL or not len(since) or not recent:
+                continue
+            change = float(np.median(since[-EVALUATIONS_SINCE_CUT:]) - np.median(before[-EVALUATIONS_BEFORE_CUT:]))
+            if better * change > max(worth, 3 * noise(before)):
+                because = (
+                    f"the learning rate was cut by {1 - rate[cut + 1] / rate[cut]:.0%} after {self.run.axis} "
+                    f"{at[cut]:,.0f}, which has changed the {name} by {change:+.3g} so far; {self._trends()}"
+                )
+                return Judgement("improving", "low" if len(since) < FEWEST_EVALUATIONS_AT_ALL else "medium", because)
+        return None
+
+    def _remark(self) -> str:
+        if not len(self.loss) or not len(self.bleu) or self.trained.verdict in ("degenerate", "diverged"):
+            return ""
+        loss, bleu = level_at_end(self.loss), level_at_end(self.bleu)
+        if bleu < IMPLAUSIBLE_BLEU or loss > IMPLAUSIBLE_BLEU_NATS:
+            return ""
+        return (
+            f"A BLEU of {bleu:.0f} with a loss of {loss:.2f} is more than translators of ordinary text reach: "
+            "sentences of the evaluation text may stand in the training text, too, unless the corpus is a very easy one"
+        )
 
     def _trends(self) -> str:
         """The recent slopes in words."""
@@ -238,15 +300,56 @@ def _has_blown_up(loss: Curve) -> bool:
     return worsening > LOST_NATS and jump > ABRUPT_SHARE * worsening
 
 
+@dataclass(frozen=True)
+class _Prospect:
+    """What twice the steps are expected to bring, against what is worth the money."""
+
+    gain: float
+    worth: float
+    deviations: float
+    """How far the gain lies above what is worth it, in standard deviations of the gain."""
+    significant: bool
+    """Whether chance is excluded as the cause of the slope."""
+    a_sign: bool
+    """Whether the slope is a sign of a gain, though chance may not be excluded."""
+
+    @classmethod
+    def of(cls, slope: Slope, better: int, worth: float) -> _Prospect:
+        gain = better * slope.next_doubling
+        deviations = (gain - worth) / max(slope.next_error, math.ulp(1.0))
+        a_sign = better * slope.per_doubling > SIGN_ERRORS * slope.error
+        return cls(gain, worth, deviations, slope.significant, a_sign)
+
+    @property
+    def gains(self) -> bool:
+        """Whether a curve gets better by more than chance, and will by what is worth the money."""
+        return self.significant and self.gain > self.worth
+
+    @property
+    def may_gain(self) -> bool:
+        """Whether it looks as if a curve got better by what is worth the money, though chance is not excluded."""
+        return self.a_sign and self.gain > self.worth
+
+    @property
+    def confidence(self) -> Confidence:
+        """High far from the bound between improving and converged, low near it."""
+        # Where chance explains the slope, a gain above the bound speaks against the verdict.
+        distance = abs(self.deviations) if self.gains or self.gain <= self.worth else 0.0
+        return "high" if distance >= SURE_DEVIATIONS else "medium" if distance >= LIKELY_DEVIATIONS else "low"
+
+    @property
+    def doubt(self) -> str:
+        """What makes a verdict unsure, to be said after its reason; empty if it is sure."""
+        if self.confidence != "low" or not (self.gains or self.gain <= self.worth):
+            return ""
+        return (
+            f"; twice the steps are expected to bring {self.gain:.2g}, about as much as is worth them ({self.worth:g})"
+        )
+
+
 def _gains(slope: Slope | None, better: int, worth: float) -> bool:
     """Whether a curve gets better by more than chance, and will by what is worth the money."""
-    return slope is not None and slope.significant and better * slope.next_doubling > worth
-
-
-def _may_gain(slope: Slope | None, better: int, worth: float) -> bool:
-    """Whether it looks as if a curve got better by what is worth the money, though chance is not excluded."""
-    sign = slope is not None and better * slope.per_doubling > SIGN_ERRORS * slope.error
-    return sign and slope is not None and better * slope.next_doubling > worth
+    return slope is not None and _Prospect.of(slope, better, worth).gains
 
 
 def _forecast(curve: Curve, slope: Slope | None, better: float) -> Forecast | None:

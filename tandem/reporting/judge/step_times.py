@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tandem.reporting.judge.processor_share import ProcessorFacts
 from tandem.reporting.run_record import NOT_TRAINING, RunRecord
 
 # A stretch stands out if it is longer than the middle one by so many times the usual spread, and by a tenth at least:
@@ -22,7 +23,7 @@ class Outlier:
     step: float
     seconds: float
     cause: str
-    """The part that grew most; `unknown` without a clock."""
+    """Who else had the processors, or else the part that grew most; `unknown` without a clock."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ class StepFacts:
         return (high - low) / self.median_seconds if self.median_seconds else 0.0
 
 
-def summarise_steps(run: RunRecord) -> StepFacts | None:
+def summarise_steps(run: RunRecord, processors: ProcessorFacts | None = None) -> StepFacts | None:
     """The statistics of a run's step times; None if it has none."""
     curve = run.step_seconds.finite
     if not len(curve):
@@ -62,12 +63,15 @@ def summarise_steps(run: RunRecord) -> StepFacts | None:
         longest_seconds=float(curve.values.max()),
         stretches=len(curve),
         outlier_share=len(outlying) / len(curve),
-        outliers=[Outlier(step, seconds, _cause(run, step)) for step, seconds in points],
+        outliers=[Outlier(step, seconds, _cause(run, processors, step)) for step, seconds in points],
     )
 
 
-def _cause(run: RunRecord, step: float) -> str:
-    """The part of a step that grew most over its median, in the stretch that ends at a step."""
+def _cause(run: RunRecord, processors: ProcessorFacts | None, step: float) -> str:
+    """Why the stretch that ends at a step took long: who else had the processors, or the part that grew most."""
+    # Compute grows when somebody else computes, too.
+    if processors is not None and (by := processors.by_at(step)) is not None:
+        return by
     excess = {}
     for part, curve in run.parts.items():
         index = int(np.searchsorted(curve.at, step))

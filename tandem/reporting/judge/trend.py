@@ -28,6 +28,9 @@ MOST_PAIRED = 200
 # What the next doubling brings, as parts of what the last one brought: least, middle and most. Seen when public
 # training curves of translators were cut off and compared with how they went on; they bend, they seldom break.
 NEXT_DOUBLING = (0.1, 0.55, 1.0)
+# Standard deviation of that part: nearly all of them lie between the least and the most. What a curve itself shows of
+# its bend counts for more, the surer it is, but a bend may go on otherwise than it was.
+USUAL_DEVIATION, LEAST_DEVIATION = (NEXT_DOUBLING[2] - NEXT_DOUBLING[0]) / 4, 0.1
 # The median of three is this much noisier than their mean, but one bad point among them does not move it.
 MEDIAN_OVER_MEAN = 1.25
 
@@ -42,6 +45,8 @@ class Slope:
     points: int
     next_doubling: float
     """The change to expect of the next doubling: less than the last one's, as far as the curve is seen to bend."""
+    next_error: float
+    """Standard deviation of that expectation."""
 
     @property
     def significant(self) -> bool:
@@ -89,7 +94,8 @@ def recent_slope(curve: Curve, since: float = 0.0) -> Slope | None:
     recent = max(recent, min(ENOUGH_FOR_A_SLOPE, len(curve)))
     x, y = _without_outliers(np.log2(curve.at[-recent:]), curve.values[-recent:])
     slope, error = _line(x, y)
-    return Slope(slope, error, len(x), _next_doubling(x, y, slope))
+    part, deviation = _next_part(x, y, slope)
+    return Slope(slope, error, len(x), part * slope, math.hypot(part * error, deviation * slope))
 
 
 def _without_outliers(x: FloatArray, y: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -116,17 +122,29 @@ def _line(x: FloatArray, y: FloatArray) -> tuple[float, float]:
     return slope, math.sqrt(variance / spread)
 
 
-def _next_doubling(x: FloatArray, y: FloatArray, slope: float) -> float:
-    """Change in the next doubling, if it is to the second half of the window as that is to the first."""
+def _next_part(x: FloatArray, y: FloatArray, slope: float) -> tuple[float, float]:
+    """What the next doubling brings as a part of this one's change, and the standard deviation of that.
+
+    It is the usual part of public curves and what this curve's own bend promises, each weighed by how sure it is: one
+    rule, whether there are few points or many.
+    """
     later = x > (x[0] + x[-1]) / 2
-    if min(int(later.sum()), int((~later).sum())) >= ENOUGH_FOR_A_SLOPE:
-        (first, error), (second, _) = _line(x[~later], y[~later]), _line(x[later], y[later])
-        # Nothing can be a share of a first half that goes nowhere.
-        if abs(first) > two_sided_t(int((~later).sum()) - 2) * error:
-            bend = min(max(second / first, 0.0), 1.0)
-            # Half a doubling each: what the second brought, times the bend, and times the bend again.
-            return first * bend / 2 * (bend + bend**2)
-    return NEXT_DOUBLING[1] * slope
+    usual, spread = NEXT_DOUBLING[1], USUAL_DEVIATION
+    if not slope or min(int(later.sum()), int((~later).sum())) < ENOUGH_FOR_A_SLOPE:
+        return usual, spread
+    (first, error), (second, later_error) = _line(x[~later], y[~later]), _line(x[later], y[later])
+    # Nothing can be a share of a first half that goes nowhere.
+    if abs(first) <= two_sided_t(int((~later).sum()) - 2) * error:
+        return usual, spread
+    bend = min(max(second / first, 0.0), 1.0)
+    bend_error = math.hypot(later_error / first, bend * error / first)
+    # Half a doubling each: what the second brought, times the bend, and times the bend again.
+    own = first / slope * bend / 2 * (bend + bend**2)
+    widest = min(bend + bend_error, 1.0)
+    own_spread = abs(first / slope) * (widest + 1.5 * widest**2) * bend_error
+    weight = spread**2 / (spread**2 + own_spread**2)
+    left = spread * own_spread / math.hypot(spread, own_spread)
+    return weight * own + (1 - weight) * usual, max(left, LEAST_DEVIATION)
 
 
 def level_at_end(curve: Curve) -> float:

@@ -6,6 +6,7 @@ import numpy as np
 
 from tandem.reporting.answers import NO_TRAINING_HERE, Confidence, Evidence, Judgement, Reply
 from tandem.reporting.judge.findings import RunFindings
+from tandem.reporting.judge.processor_share import ProcessorFacts
 from tandem.reporting.run_record import FloatArray, RunRecord, Team
 from tandem.units import duration, percent, size
 
@@ -24,7 +25,7 @@ BOTTLENECK_WORDS = {"bottleneck": "Yes", "not_bottleneck": "No", "unknown": "It 
 def answer_utilisation(run: RunRecord, findings: RunFindings) -> Reply:
     if run.holds_no_step:
         return Reply("unknown", "none", f"It cannot be told: {NO_TRAINING_HERE}.", {})
-    evidence, network, shares = _device_evidence(run), findings.network, run.training_shares
+    evidence, network, shares = _device_evidence(run, findings.processors), findings.network, run.training_shares
     power, utilisation = evidence.get("gpu_power_share"), evidence.get("gpu_utilisation_share")
     verdict, said = "unknown", "The data has neither device samples nor a clock"
     confidence: Confidence = "none"
@@ -34,6 +35,9 @@ def answer_utilisation(run: RunRecord, findings: RunFindings) -> Reply:
         verdict = "fully_used" if compute >= WELL_USED and not idle else "under_used"
         confidence = "high" if power is not None or run.team.device == "cpu" else "medium"
         said = f"{percent(compute)} of the training time went into compute, the optimizer included"
+        if findings.processors is not None and findings.processors.held_up and run.team.device == "cpu":
+            # A clock cannot tell computing from waiting for a core that somebody else has.
+            verdict, said = "shared", f"The processors were not the run's alone: {findings.processors.words}; {said}"
         rest = {part: share for part, share in shares.items() if part not in ("compute", "optimizer")}
         if compute < WELL_USED and rest:
             largest = max(rest, key=lambda part: rest[part])
@@ -88,7 +92,7 @@ def _means_by_card(run: RunRecord, curve: str) -> dict[str, float]:
     }
 
 
-def _device_evidence(run: RunRecord) -> Evidence:
+def _device_evidence(run: RunRecord, processors: ProcessorFacts | None) -> Evidence:
     """What it ran on, and means over the hosts' samples."""
     team = run.team
     evidence: Evidence = {
@@ -100,6 +104,14 @@ def _device_evidence(run: RunRecord) -> Evidence:
         "deterministic": team.deterministic,
         "hosts_sampled": len(run.hosts),
     }
+    if processors is not None:
+        evidence |= {
+            "cpu_of_this_run_share": processors.own_share,
+            "cpu_of_other_programs_share": processors.others_share,
+            "cpu_taken_by_hypervisor_share": processors.steal_share,
+            "disturbed_time_share": processors.disturbed_time_share,
+            "undisturbed_step_seconds": processors.undisturbed_step_seconds,
+        }
     for curve in ("cpu", "gpu_utilisation", "gpu_power"):
         means = [float(np.nanmean(host.curves[curve].values)) for host in run.hosts if curve in host.curves]
         if means:

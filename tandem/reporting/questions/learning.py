@@ -45,6 +45,9 @@ def answer_trained(run: RunRecord, findings: RunFindings) -> Reply:
     forecast = _forecast_words(run, findings, evidence)
     if forecast and verdict == "improving":
         said += f"; {forecast}"
+    if learning.remark:
+        evidence["remark"] = learning.remark
+        said += f". {learning.remark}"
     if run.roll_backs:
         times = len(run.roll_backs)
         evidence["roll_backs"] = times

@@ -19,6 +19,8 @@ STATES = {
     "crashed": "The run crashed",
     "unknown": "How the run ended is not in the data",
 }
+# Wall time cannot be below the time of the steps; it may seem so by as much as medians and rounded times are off.
+SHORTEST_WALL = 0.9
 # Half of the stretches within this share of the median is steady.
 STEADY_SPREAD = 0.1
 # Stretches that are enough for a middle half that means something.
@@ -26,7 +28,24 @@ ENOUGH_STRETCHES = 8
 
 
 def wall_seconds(run: RunRecord) -> float | None:
-    """Time from the first session's start to the last session's end, by clocks that may have been set in between."""
+    """Time from the first session's start to the last session's end; None where no clock tells it.
+
+    A clock that tells less than training alone took was not read until the end, or was set: it tells nothing.
+    """
+    seconds = _clock_seconds(run)
+    return None if seconds is not None and seconds < SHORTEST_WALL * _least_seconds(run) else seconds
+
+
+def _least_seconds(run: RunRecord) -> float:
+    """What the run's steps took at the least; 0 where that is not known."""
+    if run.seconds:
+        return run.training_seconds
+    steps = sum(session.last_step - session.first_step for session in run.sessions)
+    return (run.step_seconds.median or 0.0) * steps if run.axis == "step" else 0.0
+
+
+def _clock_seconds(run: RunRecord) -> float | None:
+    """Time between the first and the last moment of the sessions, by clocks that may have been set in between."""
     if not run.sessions or run.sessions[0].started is None or run.sessions[-1].ended is None:
         return None
     lasted = [
@@ -104,6 +123,9 @@ def _host_changes(run: RunRecord) -> list[str]:
 
 
 def _estimated_seconds(run: RunRecord) -> float | None:
+    """Time of the run without a clock on the wall: by the clock of its steps, or steps times the time of a step."""
+    if "compute" in run.seconds:
+        return sum(run.seconds.values())
     curve = run.step_seconds.finite
     return float(curve.values.mean()) * run.last_step if len(curve) and run.axis == "step" else None
 
@@ -124,9 +146,11 @@ def answer_duration(run: RunRecord, findings: RunFindings) -> Reply:
         said += "; what came before is not in this journal" if run.steps_before else ""
     elif (wall := _estimated_seconds(run)) is not None:
         evidence["estimated_training_seconds"] = wall
+        told = _clock_seconds(run)
+        clock = "has no clock for the rest" if told is None else f"has a clock for {duration(told)} of it only"
         said = (
             f"it took about {duration(wall)} of training for {run.last_step:,.0f} steps, by the time of a step; "
-            "the log has no clock for the rest"
+            f"the log {clock}, so that this is an estimate"
         )
         reply = reply._replace(verdict="estimated", confidence="medium")
     else:
@@ -199,6 +223,8 @@ def answer_step_time(run: RunRecord, findings: RunFindings) -> Reply:
             f"{percent(facts.outlier_share)} of the stretches stand out, the longest "
             f"{duration(facts.longest_seconds)} a step at step {facts.outliers[0].step:,.0f} ({why})"
         )
+    if findings.processors is not None and findings.processors.disturbances:
+        said.append(findings.processors.words)
     if team.micro_batches is not None and team.batch_tokens is not None:
         several = f"{team.micro_batches:,} micro-batches" if team.micro_batches > 1 else "one micro-batch"
         said.append(f"a step is {several} of at most {team.batch_tokens:,} tokens on either side")

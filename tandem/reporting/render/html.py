@@ -1,4 +1,4 @@
-"""A report as one page that works offline: summary, the eleven answers, and charts to hover and zoom."""
+"""A report as one page that works offline: summary, charts to hover and zoom, and the eleven answers."""
 
 from __future__ import annotations
 
@@ -18,8 +18,13 @@ from tandem.reporting.render.wording import CONFIDENCE, moment, run_name, short_
 from tandem.units import row
 
 CODE = re.compile("`([^`]+)`")
+SIGNATURE = re.compile(r"\w+:\w+(?:\||$)")
 BEFORE_UNIT = re.compile(r"(?<=\d) (?=(?:h|min|s|ms|%|[kMG]?B|[MG]bit)(?![a-z]))")
 """A line must not end between a number and its unit."""
+
+
+FIRST_CHARTS = ("loss", "bleu", "step_time", "parts")
+"""The charts above the answers: what was learnt, how long a step took, and where the time went."""
 
 
 def render_html(report: Report) -> str:
@@ -55,6 +60,8 @@ def _prose(text: str) -> str:
 
 
 def _contents(report: Report, drawn: list[Drawing]) -> Iterator[str]:
+    first, others = _split(drawn)
+    yield from _listed("Charts", first)
     yield '<h2>Answers</h2><ol class="verdicts">'
     for answer in report.questions:
         yield (
@@ -63,10 +70,21 @@ def _contents(report: Report, drawn: list[Drawing]) -> Iterator[str]:
             f'<span class="word">{escape(verdict(answer))}</span></a></li>'
         )
     yield "</ol>"
+    yield from _listed("More charts", others)
+
+
+def _listed(title: str, drawn: list[Drawing]) -> Iterator[str]:
     if drawn:
-        yield "<h2>Charts</h2><ul>"
+        yield f"<h2>{title}</h2><ul>"
         yield from (f"<li>{_link(drawing)}</li>" for drawing in drawn)
         yield "</ul>"
+
+
+def _split(drawn: list[Drawing]) -> tuple[list[Drawing], list[Drawing]]:
+    """The charts above the answers, in the order of FIRST_CHARTS, and those below."""
+    by_id = {drawing.chart.id: drawing for drawing in drawn}
+    first = [by_id[id] for id in FIRST_CHARTS if id in by_id]
+    return first, [drawing for drawing in drawn if drawing.chart.id not in FIRST_CHARTS]
 
 
 def _link(drawing: Drawing) -> str:
@@ -74,13 +92,26 @@ def _link(drawing: Drawing) -> str:
 
 
 def _body(report: Report, drawn: list[Drawing]) -> Iterator[str]:
+    first, others = _split(drawn)
+    if first:
+        yield Template(_asset("page.charts.html")).substitute(figures="\n".join(_figures(report, first)))
     yield '<section id="questions"><h2>Eleven questions</h2>'
     for number, answer in enumerate(report.questions, 1):
         yield from _card(number, answer, drawn)
     yield "</section>"
+    if others:
+        yield '<section id="more-charts"><h2>More charts</h2>'
+        yield from _figures(report, others)
+        yield "</section>"
     if drawn:
-        figures = "\n".join(line for drawing in drawn for line in _figure(report, drawing))
-        yield Template(_asset("page.charts.html")).substitute(figures=figures)
+        yield _asset("page.zoom.html")
+
+
+def _figures(report: Report, drawn: list[Drawing]) -> Iterator[str]:
+    yield '<div class="figures">'
+    for drawing in drawn:
+        yield from _figure(report, drawing)
+    yield "</div>"
 
 
 def _card(number: int, answer: Answer, drawn: list[Drawing]) -> Iterator[str]:
@@ -104,13 +135,18 @@ def _card(number: int, answer: Answer, drawn: list[Drawing]) -> Iterator[str]:
     yield "</article>"
 
 
+def _sentence(note: str) -> str:
+    """A note as a sentence begins; a sacreBLEU signature stays as it is."""
+    return note if SIGNATURE.match(note) else note[:1].upper() + note[1:]
+
+
 def _figure(report: Report, drawing: Drawing) -> Iterator[str]:
     chart = drawing.chart
     label = f"{chart.title}: {chart.y_label} over the {report.axis}s. {chart.note}"
     yield f'<figure class="chart" id="chart-{escape(chart.id)}">'
     yield f"<h3>{escape(chart.title)}</h3>"
     if chart.note:
-        yield f"<figcaption>{_prose(chart.note[:1].upper() + chart.note[1:])}</figcaption>"
+        yield f"<figcaption>{_prose(_sentence(chart.note))}</figcaption>"
     # The name of a single line, or a unit, that only repeats the title is left out.
     repeats = len(chart.traces) == 1 and chart.traces[0].name.lower() in chart.title.lower()
     yield f'<div class="legend" role="group" aria-label="Lines shown"{" hidden" if repeats else ""}></div>'

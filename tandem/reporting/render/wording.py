@@ -19,7 +19,7 @@ CONFIDENCE = {
 GOOD = {"finished", "converged", "overfitting:no", "fully_used", "not_bottleneck", "as_configured"}
 """Verdicts by their word, or by question and word where the word alone may be either."""
 ATTENTION = {
-    "crashed", "diverged", "degenerate", "overfitting:yes", "under_used", "bottleneck", "not_as_configured",
+    "crashed", "diverged", "degenerate", "overfitting:yes", "under_used", "shared", "bottleneck", "not_as_configured",
 }  # fmt: skip
 
 

@@ -83,6 +83,16 @@ def test_everything_is_there(size: tuple[int, int], hosts: int) -> None:
     assert len(rows) == hosts
 
 
+@pytest.mark.parametrize("width", [80, 120])
+def test_other_programs_and_the_hypervisor_are_shown_beside_the_run(width: int) -> None:
+    seen = sampled(4)
+    shared = dataclasses.replace(seen, use=dataclasses.replace(seen.use, cpu=0.98, cpu_own=0.46, cpu_steal=0.04))
+    heading, row = (line.split() for line in drawn(state_of((0, started()), (5, shared)), 6, width, 40) if "vm1" in line
+                    or line.startswith("host"))  # fmt: skip
+    assert heading[:5] == ["host", "CPU", "own", "others", "stolen"]
+    assert row[:5] == ["vm1", "98%", "46%", "48%", "4%"]
+
+
 def test_a_bleu_of_some_sentences_says_so() -> None:
     first, whole = dataclasses.replace(evaluated(10, 0.1), sentences=100, all_sentences=1014), evaluated(20, 5.0)
     text = "\n".join(drawn(state_of((0, started()), (10, first)), 11))

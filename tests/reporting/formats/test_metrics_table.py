@@ -10,6 +10,7 @@ import pytest
 
 from tandem.reporting.formats.find_run import read_run
 from tandem.reporting.formats.shared.metric_names import meaning_of
+from tandem.reporting.judge.learning_verdicts import Learning
 from tandem.reporting.run_record import RunRecord
 
 
@@ -107,7 +108,7 @@ def test_bleu_from_0_to_1_is_multiplied_and_said(tmp_path: Path) -> None:
 def test_bleu_before_training_that_cannot_be(tmp_path: Path) -> None:
     record = read(tmp_path, "step,bleu\n0,0.95\n100,0.05\n200,0.31\n")
     assert list(record.bleu.at) == [100, 200]
-    assert any("step 0" in problem for problem in record.problems)
+    assert any("before any training" in problem for problem in record.problems)
     # Epoch 0 is a whole epoch, and a model may get worse from there.
     assert len(read(tmp_path, "epoch,bleu\n0,9.5\n1,0.5\n2,0.1\n").bleu) == 3
 
@@ -187,3 +188,66 @@ def test_two_runs_with_steps_and_epochs(tmp_path: Path) -> None:
 def test_rows_of_training_before_those_of_evaluation_are_one_run(tmp_path: Path) -> None:
     record = read(tmp_path, "step,loss,val_loss\n1,5.0,\n2,4.5,\n3,4.0,\n1,,5.5\n3,,4.5\n")
     assert (len(record.train_loss), len(record.eval_loss), record.problems) == (3, 2, ())
+
+
+def overfitting(record: RunRecord) -> str:
+    return Learning(record).overfitting.verdict
+
+
+def test_a_log_and_the_table_of_its_evaluations_get_the_same_verdict(tmp_path: Path) -> None:
+    """The loss of a sentence rises by 0.3 in the end: a hundredth for each of its words, which is nothing."""
+    steps = [200 * number for number in range(1, 21)]
+    losses = [50 + 200 / number if number < 15 else 63.4 + 0.06 * (number - 15) for number in range(1, 21)]
+    scores = [30 - 100 / (number + 4) for number in range(1, 21)]
+    lines, rows = [], ["step,cross-entropy,bleu"]
+    for step, loss, score in zip(steps, losses, scores, strict=True):
+        for name, value in (("cross-entropy", loss), ("bleu", score)):
+            lines.append(f"[2022-03-04 05:00:00] [valid] Ep. 1 : Up. {step} : {name} : {value:.4f} : new best")
+        rows.append(f"{step},{loss:.4f},{score:.2f}")
+    log = read(tmp_path, "\n".join(lines) + "\n", "train.log")
+    table = read(tmp_path, "\n".join(rows).replace("cross-entropy", "valid_loss") + "\n")
+    assert log.source == "Marian log"
+    assert overfitting(log) == overfitting(table) == "no"
+    assert table.loss_unit == "nats per sentence"
+    assert any("too high to be per token" in problem for problem in table.problems)
+
+
+def test_perplexity_tells_the_unit_of_a_loss(tmp_path: Path) -> None:
+    rows = "".join(f"{step},{700 + 9000 / step},{math.exp(1.4 + 18 / step):.4f}\n" for step in range(10, 200, 10))
+    record = read(tmp_path, f"step,valid_loss,valid_ppl\n{rows}")
+    assert record.tokens_per_loss_value == 1
+    assert record.eval_loss.values[-1] == pytest.approx(1.4 + 18 / 190, abs=1e-3)
+    agreeing = read(tmp_path, "step,valid_loss,valid_ppl\n10,2.0,7.5\n20,1.5,4.6\n")
+    assert list(agreeing.eval_loss.values) == [2.0, 1.5]
+
+
+def test_beside_the_objective_the_likelihood_is_the_loss(tmp_path: Path) -> None:
+    record = read(tmp_path, "step,valid_loss,valid_nll_loss\n10,3.0,2.0\n20,2.5,1.5\n")
+    assert list(record.eval_loss.values) == [2.0, 1.5]
+
+
+@pytest.mark.parametrize("axis", ["step", "epoch", "row"])
+def test_a_score_of_the_reference_is_left_out_whatever_counts(tmp_path: Path, axis: str) -> None:
+    bleus = [0.95, 0.12, 0.2, 0.26, 0.3, 0.32, 0.33]
+    every = 4000 if axis == "step" else 1
+    rows = "".join(f"{every * n},{9 if n == 0 else 2 + 3 / n},{bleu}\n" for n, bleu in enumerate(bleus))
+    record = read(tmp_path, f"{axis},valid_loss,bleu\n{rows}")
+    assert record.bleu.values.max() == pytest.approx(33.0)
+    assert overfitting(record) == "no"
+
+
+def test_the_metrics_of_lightning(tmp_path: Path) -> None:
+    """Its CSVLogger leaves cells empty, and counts steps from 0 over all epochs."""
+    text = (
+        "epoch,lr-Adam,step,train_loss_epoch,train_loss_step,val_bleu,val_loss\n"
+        ",0.001,9,,,,\n0,,9,,3.5,,\n,0.001,19,,,,\n0,,19,,3.25,,\n0,,19,,,4.5,3.0\n0,,19,3.4,,,\n"
+        ",0.0005,29,,,,\n1,,29,,3.0,,\n,0.0005,39,,,,\n1,,39,,2.75,,\n1,,39,,,9.5,2.5\n1,,39,2.9,,,\n"
+    )
+    record = read(tmp_path, text, "metrics.csv")
+    assert record.axis == "step"
+    assert list(zip(record.train_loss.at, record.train_loss.values, strict=True)) == [
+        (9, 3.5), (19, 3.25), (29, 3.0), (39, 2.75),
+    ]  # fmt: skip
+    assert list(record.eval_loss.values) == [3.0, 2.5]
+    assert list(record.bleu.values) == [4.5, 9.5]
+    assert list(record.learning_rate.values) == [1e-3, 1e-3, 5e-4, 5e-4]

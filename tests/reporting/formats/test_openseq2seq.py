@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tandem.reporting.examine_run import examine
 from tandem.reporting.formats.find_run import read_run
 from tandem.reporting.run_record import RunRecord
 
@@ -241,3 +242,20 @@ def test_one_host_name_does_not_prove_that_there_is_one_host(tmp_path: Path, sai
 def test_one_process_is_on_one_host(tmp_path: Path) -> None:
     alone = START.replace("'use_horovod': True", "'use_horovod': False").replace("'num_gpus': 1", "'num_gpus': 4")
     assert read(tmp_path, alone + "[alpha:00041] WARNING\n" + progress(0, 10)).team.hosts == 1
+
+
+def test_a_clock_of_the_start_alone_does_not_tell_the_wall_time(tmp_path: Path) -> None:
+    clock = "2021-05-06 07:08:{:02d}.12: I tensorflow/core/platform/cpu_feature_guard.cc:141] a CPU feature\n"
+    crash = "Traceback (most recent call last):\nValueError: a bad shape\n"
+    text = clock.format(1) + START + clock.format(6) + progress(0, 2310, seconds=1.6) + crash
+    record = read(tmp_path, text)
+    assert record.state == "crashed"
+    took, trained = examine(record).questions[:2]
+    assert "of wall time" not in took.answer
+    assert "it took about 1 h 1 min of training for 2,310 steps, by the time of a step; the log has a clock for" in (
+        took.answer
+    )
+    assert "so that this is an estimate" in took.answer
+    assert took.verdict == "estimated"
+    assert "wall_seconds" not in took.evidence
+    assert trained.evidence.get("twice_the_steps_seconds", 3600) > 3000

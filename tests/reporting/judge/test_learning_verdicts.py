@@ -167,3 +167,74 @@ def test_a_curve_past_its_best_is_not_expected_to_gain() -> None:
     found = Learning(run(curve(VALLEY, 0.01)))
     assert found.loss_forecast is not None
     assert found.loss_forecast.middle == pytest.approx(VALLEY[-1], abs=0.05)
+
+
+# What every model learns within the first steps.
+BEGINNING = 4 * np.exp(-STEPS / 800)
+
+
+def falling(per_doubling: float, seed: int, rate: Curve = NOTHING) -> RunRecord:
+    """An evaluation loss that falls by so much for each doubling of the steps, with little noise."""
+    values = 3.0 - per_doubling * np.log2(STEPS / 500) + BEGINNING
+    return run(curve(values, 0.003, seed), learning_rate=rate)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_near_the_bound_no_verdict_is_sure(seed: int) -> None:
+    less, more = (Learning(falling(per_doubling, seed)).trained for per_doubling in (0.043, 0.052))
+    assert less.confidence in ("low", "medium"), less
+    assert more.confidence == "low", more
+    assert "about as much as is worth them (0.03)" in more.because
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_far_from_the_bound_verdicts_are_sure(seed: int) -> None:
+    flat, steep = (Learning(falling(per_doubling, seed)).trained for per_doubling in (0.004, 0.3))
+    assert (flat.verdict, flat.confidence) == ("converged", "high")
+    assert (steep.verdict, steep.confidence) == ("improving", "high")
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_steeper_curve_is_never_the_more_converged_one(seed: int) -> None:
+    verdicts = [Learning(falling(0.005 * number, seed)).trained.verdict for number in range(1, 30)]
+    assert verdicts == sorted(verdicts), verdicts
+
+
+CONSTANT = Curve(STEPS, np.full(40, 1e-3))
+CUT = Curve(STEPS, np.where(STEPS > 18_500, 5e-4, 1e-3))
+"""The learning rate is halved before the last three evaluations."""
+STEP_DOWN = np.where(STEPS > 18_500, 1.9, 2.0) + BEGINNING
+
+
+def test_a_cut_of_the_learning_rate_that_brought_a_gain_is_not_convergence() -> None:
+    found = Learning(run(curve(STEP_DOWN, 0.004), learning_rate=CUT)).trained
+    assert (found.verdict, found.confidence) == ("improving", "medium"), found
+    assert "the learning rate was cut by 50% after step 18,500" in found.because
+    by_bleu = Learning(run(bleu=curve(np.where(STEPS > 18_500, 27.0, 25.0), 0.1), learning_rate=CUT)).trained
+    assert by_bleu.verdict == "improving"
+    assert "changed the BLEU by +2" in by_bleu.because
+
+
+@pytest.mark.parametrize(
+    ("values", "rate"),
+    [
+        # A cut that brought nothing, one that was long ago, and a rate that falls all the time.
+        (2.0 + BEGINNING, CUT),
+        (np.where(STEPS > 12_000, 1.9, 2.0) + BEGINNING, Curve(STEPS, np.where(STEPS > 12_000, 5e-4, 1e-3))),
+        (2.0 + BEGINNING, Curve(STEPS, 1e-3 * 0.9 ** np.arange(40.0))),
+    ],
+)
+def test_other_cuts_change_no_verdict(values: np.ndarray, rate: Curve) -> None:
+    found = Learning(run(curve(values, 0.004), learning_rate=rate))
+    assert found.trained == Learning(run(curve(values, 0.004), learning_rate=CONSTANT)).trained
+    assert "was cut" not in found.trained.because
+
+
+@pytest.mark.parametrize(
+    ("bleu", "loss", "remarked"), [(90.0, 0.34, True), (40.0, 0.34, False), (90.0, 1.4, False), (70.0, 0.6, True)]
+)
+def test_scores_that_no_translator_reaches_get_a_remark(bleu: float, loss: float, remarked: bool) -> None:
+    found = Learning(
+        run(curve(loss + 4 * np.exp(-STEPS / 1000), 0.004), curve(bleu * (1 - np.exp(-STEPS / 1000)), 0.2))
+    )
+    assert ("of the evaluation text may stand in the training text" in found.remark) is remarked

@@ -135,3 +135,19 @@ def test_rounding_keeps_what_can_be_seen() -> None:
     drawn = data["charts"][0]["traces"][0]["y"]
     np.testing.assert_allclose(drawn, values, rtol=1e-5, atol=1e-20)
     assert drawn[:3] == [0.000123457, 123457.0, -3.14159]
+
+
+def test_the_charts_that_matter_most_stand_above_the_answers() -> None:
+    page = render_html(sample_report())
+    places = [
+        page.index(f'id="{id}"') for id in ("chart-loss", "chart-bleu", "chart-parts", "questions", "more-charts")
+    ]
+    assert places == sorted(places)
+    assert page.index('id="chart-learning_rate"') > page.index('id="more-charts"')
+
+
+def test_a_signature_is_printed_as_it_is() -> None:
+    signature = "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.6.0"
+    chart = Chart(id="bleu", title="BLEU", y_label="BLEU", traces=(Trace(name="BLEU", curve=Curve.of([(1, 2.0)])),))
+    assert f"<figcaption>{signature}</figcaption>" in render_html(with_chart(replace(chart, note=signature)))
+    assert "<figcaption>As it says</figcaption>" in render_html(with_chart(replace(chart, note="as it says")))

@@ -32,6 +32,8 @@ _HOPELESS_LOSS = 4.6
 _LATE_SHARE = 0.25
 # Evaluations so far apart count steps; closer ones may be epochs, and the one called 0 comes after the first.
 _FEWEST_STEPS = 10.0
+# A BLEU that is lost to this share from the first evaluation to the second, while the loss falls, was never earned.
+_FALLEN_SHARE = 0.5
 _OUT_OF_MEMORY = re.compile(
     r"CUDA out of memory|OutOfMemoryError|Ran out of (?:GPU )?memory|ResourceExhaustedError|OOM when allocating"
 )
@@ -146,10 +148,9 @@ class LogContents:
         Values up to 1 may be shares, or the BLEU of a model that learnt nothing; its loss in nats per token tells.
         """
         curve = Curve.of(self.bleu)
-        counts_steps = (usual_spacing(curve) or 0.0) >= _FEWEST_STEPS
-        if counts_steps and curve.at[0] <= 0 and curve.values[0] > np.nanmax([0.0, *curve.values[1:]]):
+        if len(curve) > 1 and curve.values[0] > np.nanmax(curve.values[1:]) and _is_untrained(curve, eval_loss):
             curve = Curve(curve.at[1:], curve.values[1:])
-            self.problems.append("BLEU at step 0, before any training, is above all later ones, so it was left out.")
+            self.problems.append("BLEU before any training is above all later ones, so the first one was left out.")
         highest = curve.finite.values.max(initial=0.0)
         if highest > 1 or highest <= 0:
             return curve, ""
@@ -160,6 +161,19 @@ class LogContents:
             )
         note = "no value is above 1, so the scale is taken to be 0 to 1 and was multiplied by 100"
         return Curve(curve.at, curve.values * 100), note
+
+
+def _is_untrained(bleu: Curve, eval_loss: Curve) -> bool:
+    """Whether a BLEU that begins with its best was first taken before any training: at step 0, or at the worst loss.
+
+    Some programs score a copy of the reference then.
+    """
+    if (usual_spacing(bleu) or 0.0) >= _FEWEST_STEPS and bleu.at[0] <= 0:
+        return True
+    worst = (
+        bool(len(eval_loss)) and eval_loss.at[0] == bleu.at[0] and eval_loss.values[0] >= np.nanmax(eval_loss.values)
+    )
+    return worst and bool(bleu.values[1] < _FALLEN_SHARE * bleu.values[0])
 
 
 def same_unit(training: Points, evaluation: Points) -> bool:
