@@ -86,7 +86,8 @@ def main() -> None:
         "captions-extended": prepared(texts, options.dir / "captions-extended", general, NEW_PIECES),
     }
     tests = [corpus.text("test") for corpus in (corpora["captions"], everyday)]
-    rows = [("Tatoeba's model as it is", *scores(general, tests, options.lines), None)]
+    rows: list[tuple[str, float, float, float | None]] = []
+    rows += [("Tatoeba's model as it is", *scores(general, tests, options.lines), None)]
     for number, trial in enumerate(TRIALS):
         run, corpus = options.dir / f"trial-{number}", corpora[trial.corpus]
         take_steps(corpus, run, options.steps, trial.peak, trial.settings, general if trial.goes_on else None)
