@@ -133,6 +133,8 @@ class OptimizerConfig(Section):
     """Gradients with a larger norm are scaled down to this one; empty clips nothing."""
     label_smoothing: float = Field(default=0.1, ge=0, lt=1)
     """Share of the target's probability spread over the whole vocabulary."""
+    freeze: list[str] = []
+    """Parts of the model that are not trained, e.g. [embedding, encoder]: their weights stay as they are."""
 
 
 class ScheduleConfig(Section):

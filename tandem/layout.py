@@ -13,6 +13,7 @@ A run, made by `tandem train`:
     tokenizer.model  its tokenizer, so that the run translates without the corpus
     checkpoints/     the newest states, to resume from: step-00004000/ and so on
     best/            the best weights by dev BLEU
+    start/           the state that it began with, if it went on from another run's model
     averaged/        what `tandem average` made
     choices.json     what was settled at the start where the settings say `auto`
     exchange.json    the exchange strategy, where the settings leave it to be found out
@@ -76,6 +77,7 @@ class RunPaths:
         self.settled_file = directory / "settled.json"
         self.checkpoints = directory / "checkpoints"
         self.best = directory / "best"
+        self.start = directory / "start"
         self.averaged = directory / "averaged"
         self.tensorboard = directory / "tensorboard"
         self.journals = directory / JOURNALS

@@ -10,6 +10,7 @@ import typer
 
 import tandem
 from tandem.cli.options import AsJson, Overrides, SetOption, all_settings, open_console, print_json
+from tandem.errors import TandemError
 from tandem.process_exit import stop_code
 from tandem.process_signals import heard_signal
 
@@ -23,6 +24,18 @@ class TextPair(tuple[Path, Path]):
 
 def _text_pair(values: Any) -> TextPair:
     return TextPair(map(Path, values))
+
+
+Vocabulary = Annotated[
+    Path | None,
+    typer.Option(metavar="RUN|CORPUS", help="Encode with the vocabulary of a run or a corpus, and learn none."),
+]
+Extend = Annotated[
+    int | None,
+    typer.Option(min=1, metavar="N", help="Add up to N pieces, learnt from this text, to that of --vocabulary."),
+]
+Explain = Annotated[int, typer.Option(min=0, metavar="N", help="Show N examples of what each rule dropped.")]
+Jobs = Annotated[int | None, typer.Option(min=1, help="Processes to work with; all cores if not given.")]
 
 
 def prepare(
@@ -54,23 +67,39 @@ def prepare(
         tuple[str, str] | None,
         typer.Option(metavar="SOURCE TARGET", help="Language codes, where the file names do not end with them."),
     ] = None,
-    explain: Annotated[int, typer.Option(min=0, metavar="N", help="Show N examples of what each rule dropped.")] = 0,
-    jobs: Annotated[int | None, typer.Option(min=1, help="Processes to work with; all cores if not given.")] = None,
+    vocabulary: Vocabulary = None,
+    extend: Extend = None,
+    explain: Explain = 0,
+    jobs: Jobs = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a corpus that is there already.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Turn parallel text into a prepared corpus; started again after a stop, it goes on."""
     from tandem.corpus.fetch.known_corpus import select_texts
+    from tandem.corpus.prepare.other_vocabulary import choose_vocabulary
     from tandem.monitor.stage_progress import progress_bars
 
-    settings = tandem.Config.load(preset, all_settings(overrides, setting)).corpus
+    given = all_settings(overrides, setting)
+    settings = tandem.Config.load(preset, given).corpus
+    if vocabulary is not None and any(each.startswith("corpus.vocab_size=") for each in given):
+        fault = "--vocabulary has its own size; leave this out, or give --extend N instead"
+        raise TandemError(f"corpus.vocab_size: {fault}")
+    choose_vocabulary(vocabulary, extend or 0)  # before a corpus of gigabytes is fetched
     try:
         with progress_bars(open_console(stderr=True)) as progress:
             texts = select_texts(
                 train or (), dev, test, languages, known=known, cache=cache, offline=offline, progress=progress
             )
             prepared = tandem.prepare(
-                texts, out, settings, jobs=jobs, overwrite=overwrite, examples=explain, progress=progress
+                texts,
+                out,
+                settings,
+                vocabulary=vocabulary,
+                extend=extend or 0,
+                jobs=jobs,
+                overwrite=overwrite,
+                examples=explain,
+                progress=progress,
             )
     except KeyboardInterrupt:
         print("tandem: stopped; the same command goes on where it stopped", file=sys.stderr)

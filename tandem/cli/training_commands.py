@@ -29,13 +29,25 @@ def train(
     overrides: Overrides = None,
     setting: SetOption = None,
     change: Annotated[bool, typer.Option("--change", help="Continue a run with changed settings.")] = False,
+    start_from: Annotated[
+        Path | None,
+        typer.Option(
+            "--from", metavar="RUN[/best|...]", help="Begin with the weights of another run, or of a checkpoint of one."
+        ),
+    ] = None,
+    with_optimizer: Annotated[
+        bool, typer.Option("--with-optimizer", help="Take over the optimizer and the step of --from, too.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Train a model; started again, the run continues where it stopped."""
     settings = tandem.Config.load(config, all_settings(overrides, setting))
     from tandem.monitor.console_view import ConsoleView
 
-    ended = tandem.train(settings, corpus, run, [ConsoleView(open_console(stderr=as_json))], change=change)
+    views = [ConsoleView(open_console(stderr=as_json))]
+    ended = tandem.train(
+        settings, corpus, run, views, change=change, start_from=start_from, with_optimizer=with_optimizer
+    )
     if as_json:
         print_json({"run": str(run), **ended.as_dict()})
     if ended.signal is not None:

@@ -94,6 +94,8 @@ class VocabularyFacts(Section):
     """Pieces asked for, or chosen by the size of the training text."""
     actual: int
     """Pieces there are: fewer than requested if the training text could carry no more."""
+    kept: int = 0
+    """The first so many are another corpus' or run's, under the same numbers; 0 if all were learnt from this text."""
 
 
 class FileFacts(Section):
@@ -254,7 +256,9 @@ def summary_lines(corpus: PreparedCorpus) -> Iterator[str]:
             yield f"{name}: {split.in_train:,} of {split.source.cleaned.lines:,} pairs also stand in train"
     vocabulary = facts.vocabulary
     more = f" (the text has no more to give: {vocabulary.requested:,} were asked for)"
-    yield f"vocabulary: {vocabulary.actual:,} pieces" + (more if vocabulary.actual < vocabulary.requested else "")
+    kept = f", {vocabulary.kept:,} of them taken over" if vocabulary.kept else ""
+    more = more if vocabulary.actual < vocabulary.requested else ""
+    yield f"vocabulary: {vocabulary.actual:,} pieces{kept}{more}"
 
 
 def _table(corpus: PreparedCorpus) -> Iterator[str]:

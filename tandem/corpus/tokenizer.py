@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -24,6 +25,8 @@ _LARGE_CORPUS = 1_000_000
 # Sentences below which it is quicker to encode one after the other: SentencePiece starts its threads for every list.
 _FEW = 64
 _UNSPOKEN = frozenset((PAD, BOS, EOS))
+# A character seen less than once in so many is rarer than any merge that its piece would displace: bytes spell it.
+RARE_CHARACTER = 1_000_000
 
 
 class Tokenizer:
@@ -33,6 +36,8 @@ class Tokenizer:
         from sentencepiece import SentencePieceProcessor
 
         self._pieces = SentencePieceProcessor(model_proto=model)
+        self.model = model
+        """SentencePiece's own form of it, as it is stored."""
 
     @classmethod
     def load(cls, path: Path) -> Tokenizer:
@@ -63,6 +68,26 @@ class Tokenizer:
         """The text of every piece, by its number; the special ones as SentencePiece writes them."""
         return [str(self._pieces.id_to_piece(number)) for number in range(self.vocab_size)]
 
+    def extends(self, other: Tokenizer) -> bool:
+        """Whether every piece of another vocabulary has the same number here."""
+        return self.pieces()[: other.vocab_size] == other.pieces()
+
+    def extended(self, pieces: Sequence[str]) -> Tokenizer:
+        """A vocabulary with more pieces at its end, merged in their order after all that it has."""
+        model = _parsed(self.model)
+        lowest = min(piece.score for piece in model.pieces)
+        for place, piece in enumerate(pieces, start=1):
+            model.pieces.add(piece=piece, score=lowest - place)
+        model.trainer_spec.vocab_size = len(model.pieces)
+        return Tokenizer(model.SerializeToString(deterministic=True))
+
+    def split(self, pieces: Sequence[str]) -> list[list[int]]:
+        """What this vocabulary makes of pieces of another one: their text is encoded as it stands inside of words."""
+        model = _parsed(self.model)
+        # No space in front of a piece, which begins with one if it begins a word.
+        model.normalizer_spec.add_dummy_prefix = False
+        return Tokenizer(model.SerializeToString(deterministic=True)).encode(pieces, threads=1)
+
     def encode(self, sentences: Sequence[str], threads: int = -1) -> list[list[int]]:
         """Piece numbers of each sentence, without BOS and EOS, worked out on all cores or by some threads."""
         if threads == 1 or len(sentences) < _FEW:
@@ -77,6 +102,13 @@ class Tokenizer:
             return [self._pieces.decode(sentence) if sentence else "" for sentence in spoken]
         decoded: list[str] = self._pieces.decode(spoken)
         return decoded
+
+
+def _parsed(model: bytes) -> Any:
+    """SentencePiece's stored form as an object whose parts can be changed."""
+    from sentencepiece import sentencepiece_model_pb2
+
+    return sentencepiece_model_pb2.ModelProto.FromString(model)  # type: ignore[attr-defined]
 
 
 def default_vocab_size(pairs: int) -> int:
@@ -124,9 +156,8 @@ def _character_coverage(words: Mapping[str, int], vocab_size: int) -> float:
     """Share of the text whose characters get a piece each: all of it, save very rare characters in large texts.
 
     Every character that occurs gets its piece, so that the usual alphabets never fall apart into bytes. Scraped text
-    of many million characters has thousands of strays, though, and one seen less than once in a million is rarer
-    than any merge it would displace: byte fallback spells it. Nor may characters fill more than half of the
-    vocabulary (Chinese with 8000 pieces), or no room is left for words.
+    of many million characters has thousands of strays, though, which are left to byte fallback. Nor may characters
+    fill more than half of the vocabulary (Chinese with 8000 pieces), or no room is left for words.
     """
     counts = np.zeros(0x110000)  # doubles are exact far beyond the characters of any text
     remaining = iter(words.items())
@@ -136,7 +167,7 @@ def _character_coverage(words: Mapping[str, int], vocab_size: int) -> float:
         counts += np.bincount(characters, weights, minlength=len(counts))
     counts = np.sort(counts[counts > 0])[::-1]
     total = counts.sum() + sum(words.values())  # SentencePiece puts a space before each word
-    kept = counts[counts * 1_000_000 >= total][: vocab_size // 2]
+    kept = counts[counts * RARE_CHARACTER >= total][: vocab_size // 2]
     if len(kept) == len(counts):
         return 1.0
     return max(0.98, 1 - float(counts[len(kept) :].sum() / total))  # SentencePiece refuses less than 0.98

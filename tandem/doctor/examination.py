@@ -62,6 +62,7 @@ def examine(
         check_everyone_has_work(config, world)
         batches = used.batches(config)
         shapes = gradient_shapes(config, used.vocabulary)
+        whole = gradient_shapes(config.with_settings("optimizer", freeze=[]), used.vocabulary)
         with _stage("machines", progress):
             machines = every_machine(world, disk)
             dtype, width = PRECISIONS[config.train.precision], MATRIX_WIDTH[world.device.type]
@@ -79,7 +80,7 @@ def examine(
         return Diagnosis(
             machines=machines,
             hosts_of_ranks=tuple(world.host_names[world.host_of(rank)] for rank in range(world.size)),
-            needs=needs_of_run(config, values_in(shapes), used.vocabulary, machines),
+            needs=needs_of_run(config, values_in(whole), used.vocabulary, machines),
             computing=_computing(calibration, used, gflops),
             network=None if world.size == 1 else Network.of(sums),
             reading=reading,

@@ -102,6 +102,7 @@ def export(
             corpus=_corpus_facts(opened, corpus),
             check=checked,
             licence=licence,
+            origin=None if opened.origin is None else opened.origin.name,
         )
         with explained_writing(place):
             write_whole(folder / MODEL_CARD, model_card(trained, facts).encode())

@@ -13,11 +13,9 @@ from typing import Any
 
 from tandem.corpus.tokenizer import SPACE_MARK
 from tandem.storage import write_json
-from tandem.vocabulary import BOS, EOS, PAD, UNK
+from tandem.vocabulary import BOS, EOS, FIRST_LEARNT, PAD, UNK
 
 SPECIAL = {"pad_token": PAD, "unk_token": UNK, "bos_token": BOS, "eos_token": EOS}
-# Before what was learnt from text come the special pieces and the 256 bytes.
-FIRST_LEARNT = len(SPECIAL) + 256
 _AS_IT_STANDS = {"lstrip": False, "normalized": False, "rstrip": False, "single_word": False}
 
 

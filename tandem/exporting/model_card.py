@@ -64,6 +64,8 @@ class CardFacts:
     """None if the corpus is gone."""
     check: ExportCheck
     licence: str | None
+    origin: str | None = None
+    """The other run's checkpoint that the training began with, in words."""
 
 
 def model_card(trained: TrainedModel, facts: CardFacts) -> str:
@@ -77,7 +79,7 @@ def model_card(trained: TrainedModel, facts: CardFacts) -> str:
         quantization=facts.quantization,
         usage=facts.usage,
         quality=_quality(facts),
-        model=_model(trained),
+        model=_model(trained, facts.origin),
         text=_text(facts.corpus),
         versions=_versions(facts),
         licence=facts.licence or "Unknown: whoever publishes the model should name one that its text allows.",
@@ -110,7 +112,7 @@ def _quality(facts: CardFacts) -> str:
     return "\n".join(lines)
 
 
-def _model(trained: TrainedModel) -> str:
+def _model(trained: TrainedModel, origin: str | None) -> str:
     shape, search = trained.config.model, trained.search
     rows = {
         "layers": f"{shape.encoder_layers} encoder, {shape.decoder_layers} decoder, norms before the blocks",
@@ -121,6 +123,8 @@ def _model(trained: TrainedModel) -> str:
         "search": f"beam {search.beam}, length penalty {search.length_penalty:g} as ((5 + length) / 6)^alpha",
         "checkpoint": f"step {trained.step:,}",
     }
+    if origin is not None:
+        rows["adapted from"] = origin
     return _table(rows)
 
 

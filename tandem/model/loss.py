@@ -52,7 +52,8 @@ class ChunkedCrossEntropy(torch.autograd.Function):
         grad_hidden_ND = torch.empty_like(hidden_ND)
         # The first chunk overwrites it.
         assert len(labels_N), "a micro-batch without a target token"
-        grad_weight_VD = torch.empty_like(weight_VD, dtype=sum_dtype)
+        # A frozen one has none.
+        grad_weight_VD = torch.empty_like(weight_VD, dtype=sum_dtype) if ctx.needs_input_grad[1] else None
         logit_N1, probability_N1 = (hidden_ND.new_empty(len(labels_N), 1) for _ in range(2))
         if hidden_ND.dtype == torch.float16:
             # Half of a vocabulary's probabilities are too small for float16.
@@ -78,8 +79,9 @@ class ChunkedCrossEntropy(torch.autograd.Function):
             grad_logits_CV = grad_logits_CV.to(hidden_ND.dtype)
             out = grad_hidden_ND[chunk]
             torch.addmm(out, grad_logits_CV, projection_VD, beta=0, alpha=on_the_way, out=out)
-            _add_product(grad_weight_VD, grad_logits_CV.T, hidden_CD, on_the_way, first=place == 0)
-        ctx.save_for_backward(grad_hidden_ND, grad_weight_VD.to(weight_VD.dtype))
+            if grad_weight_VD is not None:
+                _add_product(grad_weight_VD, grad_logits_CV.T, hidden_CD, on_the_way, first=place == 0)
+        ctx.save_for_backward(grad_hidden_ND, None if grad_weight_VD is None else grad_weight_VD.to(weight_VD.dtype))
         nll = -probability_N1.to(sum_dtype).clamp_min(SMALLEST_PROBABILITY).log().sum()
         # The loss against the uniform distribution is the likelihood's, with the mean of a row's logits in place of the
         # target's; their sum over all rows is one product of the sum of hidden states with the mean embedding.
@@ -92,7 +94,8 @@ class ChunkedCrossEntropy(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         grad_hidden_ND, grad_weight_VD = ctx.saved_tensors
         grad = grads[0]
-        return grad_hidden_ND * grad.to(grad_hidden_ND.dtype), grad_weight_VD * grad, None, None, None, None, None, None
+        of_weight = None if grad_weight_VD is None else grad_weight_VD * grad
+        return grad_hidden_ND * grad.to(grad_hidden_ND.dtype), of_weight, None, None, None, None, None, None
 
 
 def _add_product(total: Tensor, left: Tensor, right: Tensor, factor: float, *, first: bool) -> None:

@@ -194,6 +194,13 @@ class Transformer(TranslationModel):
         decoder = [name for name in names if name.startswith("decoder") and name not in source]
         return [name for name in names if name not in source and name not in decoder] + source + decoder
 
+    def parts(self) -> dict[str, list[str]]:
+        """Each stack with the norm at its end."""
+        parts = super().parts()
+        for stack in ("encoder", "decoder"):
+            parts[stack] += parts.pop(f"{stack}_norm")
+        return parts
+
     def working_copy(self, weights: Mapping[str, Tensor]) -> Transformer:
         """One product makes the source's keys and values for all decoder layers.
 

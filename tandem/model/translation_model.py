@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Protocol
 
 import torch
@@ -69,6 +69,20 @@ class TranslationModel(nn.Module, ABC):
         """Names of the parameters as forward first needs them: backward is done with the last ones first."""
         return [name for name, _ in self.named_parameters()]
 
+    def parts(self) -> dict[str, list[str]]:
+        """Names of the parameters by the part of the model that they belong to, which can be frozen by its name."""
+        parts: dict[str, list[str]] = {}
+        for name in self.parameter_order():
+            parts.setdefault(name.partition(".")[0], []).append(name)
+        return parts
+
+    def piece_rows(self) -> set[str]:
+        """Names of the saved tensors that have a row for each piece of the vocabulary: embeddings and output map."""
+        tables = {id(module.weight) for module in self.modules() if isinstance(module, nn.Embedding)}
+        tables.add(id(self.output_weight()))
+        weights = self.state_dict(keep_vars=True)
+        return {name for name in self.named_weights() if id(weights[name]) in tables}
+
     def working_copy(self, weights: Mapping[str, Tensor]) -> TranslationModel:
         """A copy to train with, whose parameters are these tensors, in the precision of the training."""
         working = copy.deepcopy(self)
@@ -98,6 +112,20 @@ class TranslationModel(nn.Module, ABC):
         """Every name in the model's state with the first name of the same tensor."""
         first: dict[int, str] = {}
         return {name: first.setdefault(id(tensor), name) for name, tensor in self.state_dict(keep_vars=True).items()}
+
+
+def frozen_names(model: TranslationModel, freeze: Collection[str]) -> set[str]:
+    """Names of the parameters of the parts that `optimizer.freeze` names; all that are not there are told at once."""
+    parts = model.parts()
+    unknown = [part for part in freeze if part not in parts]
+    if unknown:
+        raise TandemError(
+            f"optimizer.freeze: the model has no part {', '.join(unknown)}; its parts are {', '.join(parts)}"
+        )
+    frozen = {name for part in freeze for name in parts[part]}
+    if len(frozen) == len(model.parameter_order()):
+        raise TandemError("optimizer.freeze: nothing is left to train; leave out one part at least")
+    return frozen
 
 
 def build_model(config: ModelConfig, vocab_size: int) -> TranslationModel:

@@ -120,7 +120,7 @@ def started_lines(record: Started) -> list[str]:
     if record.card is None:
         processes += f" x {record.threads} thread{'s' if record.threads > 1 else ''}"
     lines = [
-        f"{record.parameters / 1e6:.1f} M parameters, {processes} on {literal(record.device_name)}, {record.precision}",
+        f"{record.model_size}, {processes} on {literal(record.device_name)}, {record.precision}",
         f"{record.training_pairs:,} pairs, {record.steps_per_epoch:.0f} steps an epoch, "
         f"{record.padding_share:.1%} padding (tok/s counts target tokens without padding)",
     ]
@@ -172,6 +172,8 @@ def ended_line(record: Ended) -> str:
     if record.best_bleu is not None:
         note = first_sentences_note(record.best_first_sentences)
         best = f"; best dev BLEU {record.best_bleu:.2f}{note} at step {record.best_step:,}"
+        if record.start_bleu is not None:
+            best += f", {record.best_bleu - record.start_bleu:+.2f} over the model it began with"
     if record.failed:
         # Why is told by the error itself, once.
         return f"failed after step {record.step:,}{best}"

@@ -81,6 +81,18 @@ class Started(Record):
     deterministic: bool | None = None
     """Whether the same steps give the same bits: always on a processor, on a GPU if it was asked for. None in journals
     of versions that did not write it."""
+    frozen_parameters: Count = 0
+    """Parameters that are not trained."""
+    origin: str | None = None
+    """The checkpoint of another run that the run began with, in words; None if it began with weights of its own."""
+    first_step: Count = 0
+    """The step that the run began after: 0, or that of the other run's optimizer."""
+
+    @property
+    def model_size(self) -> str:
+        """The number of parameters in words, and how many of them are not trained."""
+        frozen = f" ({self.frozen_parameters / 1e6:.1f} M frozen)" if self.frozen_parameters else ""
+        return f"{self.parameters / 1e6:.1f} M parameters{frozen}"
 
     @property
     def device_name(self) -> str:
@@ -361,6 +373,8 @@ class Ended(Record):
     """Name of the signal that asked for it, such as SIGTERM."""
     best_first_sentences: Count | None = None
     """How many of the first dev sentences the best BLEU is of; None if it is of all."""
+    start_bleu: Number | None = None
+    """BLEU before the first step, of a run that began with another one's model."""
     at_once: bool = False
     """Whether it ended without the others, at a second signal or when its time to save and stop was over."""
 

@@ -223,6 +223,8 @@ class RunRecord:
     roll_backs: tuple[str, ...] = ()
     """How often training blew up and went back to go on with other data: each in a sentence without a full stop."""
     sessions: tuple[TrainingSession, ...] = ()
+    origin: str | None = None
+    """The other model that the run began with, in words; None if it began with weights of its own."""
     steps_before: float = 0.0
     """Steps from before the data begins, as in a run that was brought back from a mirror."""
     max_steps: float | None = None

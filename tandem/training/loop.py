@@ -31,12 +31,14 @@ from tandem.training.checkpoints.mirror import (
     mirror_has_run,
     restore_run,
 )
+from tandem.training.checkpoints.other_run import OtherRun
 from tandem.training.faults.divergence import DivergedError
 from tandem.training.faults.peer_watch import watching_peers
 from tandem.training.faults.preemption_notice import preemption_command, stopping_on_notice
 from tandem.training.faults.stopping import ASKED_TO_STOP, SaveAndStop
 from tandem.training.run_directory import check_mirrored, create_or_check, locked, save_settings
 from tandem.training.startup.auto_settings import check_memory, resolve_auto_settings
+from tandem.training.startup.exchange_plan import gradient_shapes
 from tandem.training.trainer import Trainer
 
 # Steps are split where a pass does not fit; what else a training holds may not fit either.
@@ -65,19 +67,29 @@ def loop(trainer: Trainer) -> Ended:
                 trainer.save(last=reason is not None)
         except DivergedError as diverged:
             trainer.roll_back(diverged)
+            trainer.catch_up()
             reason = None
     return trainer.end(reason)
 
 
 def train(
-    config: Config, corpus: str | Path, run: str | Path, views: Sequence[View] | None = None, *, change: bool = False
+    config: Config,
+    corpus: str | Path,
+    run: str | Path,
+    views: Sequence[View] | None = None,
+    *,
+    change: bool = False,
+    start_from: str | Path | None = None,
+    with_optimizer: bool = False,
 ) -> Ended:
     """Train on a prepared corpus in a run's directory; a run that is there already continues where it stopped.
 
     Called by every process of a run, under any launcher; one process alone is a run, too. `views` show it to people,
     from the first process only; by default lines on standard output. `change` allows settings to differ from those
-    that the run was started with.
+    that the run was started with. `start_from` is another run, or a checkpoint of one, whose weights a new run begins
+    with, and with `with_optimizer` whose optimizer and step.
     """
+    start = _other_run(start_from, with_optimizer)
     prepared, directory = PreparedCorpus.open(Path(corpus)), Path(run)
     views = [ConsoleView(Console(force_terminal=False if started_by_launcher() else None))] if views is None else views
     # The corpus is what it is, whatever the preset wished for: record the truth.
@@ -91,8 +103,10 @@ def train(
         world.check_same("the corpus", prepared.digest)
         world.check_same("the configuration", dump(config))
         paths = RunPaths(directory)
-        claimed = _claim_run(stack, world, directory, config, prepared, change)
         vocab_size = prepared.tokenizer.vocab_size
+        if config.optimizer.freeze:
+            world.together(lambda: gradient_shapes(config, vocab_size))  # a part that is not there is named
+        claimed = _claim_run(stack, world, directory, config, prepared, change, start)
         pairs = prepared.pairs("train")
         resolved = resolve_auto_settings(config, world, vocab_size, lambda tried: Batches.of_run(tried, pairs), paths)
         # An earlier session may have taken fewer micro-batches than there are processes now.
@@ -121,6 +135,14 @@ def train(
         # However the training ends, what it has begun to write becomes whole.
         stack.callback(trainer.saves.finish)
         return _loop_until_stopped(trainer)
+
+
+def _other_run(place: str | Path | None, with_optimizer: bool) -> OtherRun | None:
+    if place is not None:
+        return OtherRun(Path(place), with_optimizer)
+    if with_optimizer:
+        raise TandemError("--with-optimizer: takes over the optimizer of the run that --from names; name one, too")
+    return None
 
 
 def _loop_until_stopped(trainer: Trainer) -> Ended:
@@ -162,7 +184,13 @@ def _failures_recorded(trainer: Trainer) -> Iterator[None]:
 
 
 def _claim_run(
-    stack: ExitStack, world: World, directory: Path, config: Config, corpus: PreparedCorpus, change: bool
+    stack: ExitStack,
+    world: World,
+    directory: Path,
+    config: Config,
+    corpus: PreparedCorpus,
+    change: bool,
+    start: OtherRun | None,
 ) -> list[str]:
     """Lock the run's directory, and create, restore or check it: the first process while the others wait.
 
@@ -179,7 +207,7 @@ def _claim_run(
         elif mirror_has_run(mirror):
             with ACTIVITY.doing("checkpoint"), fetched_run(mirror) as fetched:
                 # First, so that a run that is refused leaves nothing here.
-                check_mirrored(fetched, mirror, config, corpus, change)
+                check_mirrored(fetched, mirror, config, corpus, change, start)
                 stack.enter_context(locked(directory, restorable=True))
                 restore_run(mirror, fetched, directory)
             notices.append(f"the run was not here, and comes from its mirror, {mirror}")
@@ -187,7 +215,7 @@ def _claim_run(
             check_writable(mirror)
             stack.enter_context(locked(directory))
             notices.append(f"the mirror {mirror} holds no run: a new run begins")
-        notices += [f"changed setting: {setting}" for setting in create_or_check(directory, config, corpus, change)]
+        notices += create_or_check(directory, config, corpus, change, start)
         if mirror is not None:
             check_mirror(mirror, directory)
         return notices

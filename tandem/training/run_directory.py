@@ -6,7 +6,9 @@ import os
 import secrets
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tandem.config import Config, differences, dump
 from tandem.corpus.prepared import PreparedCorpus
@@ -24,7 +26,12 @@ from tandem.layout import (
 )
 from tandem.schedules.schedule import schedule_of
 from tandem.storage import read_json, try_lock, write_json, write_whole
+from tandem.training.checkpoints.checkpoint import remove
 from tandem.training.run_lease import leased
+from tandem.training.starting_point import Origin, origin_of
+
+if TYPE_CHECKING:
+    from tandem.training.checkpoints.other_run import OtherRun
 
 # Settings that a continued run may change freely: they do not change its steps (except that with local steps the last
 # step of a run ends a round). The corpus itself is compared by digest.
@@ -51,10 +58,18 @@ class Run(RunPaths):
     """A run that exists on disk."""
 
     def __init__(
-        self, directory: Path, config: Config, corpus: Path, corpus_digest: str, languages: Sequence[str] | None
+        self,
+        directory: Path,
+        config: Config,
+        corpus: Path,
+        corpus_digest: str,
+        languages: Sequence[str] | None,
+        origin: Origin | None = None,
     ) -> None:
         super().__init__(directory)
         self.config, self.corpus_directory, self.corpus_digest = config, corpus, corpus_digest
+        self.origin = origin
+        """The model of another run that it began with, if it did."""
         self._languages = languages
         """Source and target language; not known of runs that older versions began."""
 
@@ -75,10 +90,11 @@ class Run(RunPaths):
             languages = facts.get("languages")
             if languages is not None and (len(languages) != 2 or not all(isinstance(each, str) for each in languages)):
                 raise ValueError(f"languages are {languages!r}")
+            origin = origin_of(facts)
         except (ValueError, KeyError, TypeError) as error:
             raise DamagedRunError(f"{paths.run_file}: damaged ({error})") from error
         config = Config.load_saved(paths.config_file, overrides)
-        return cls(directory, config, corpus, digest, languages)
+        return cls(directory, config, corpus, digest, languages, origin)
 
     def tokenizer(self) -> Tokenizer:
         return Tokenizer.load(self.directory / TOKENIZER_FILE)
@@ -114,11 +130,24 @@ def _no_run(directory: Path) -> TandemError:
     return TandemError(f"{directory}: not a run (it has no {RUN_FILE}); give the --run of `tandem train`")
 
 
-def create_or_check(directory: Path, config: Config, corpus: PreparedCorpus, change: bool) -> list[str]:
-    """Create the run's directory, or check that it may be continued and say which settings have changed."""
+def create_or_check(
+    directory: Path, config: Config, corpus: PreparedCorpus, change: bool, start: OtherRun | None = None
+) -> list[str]:
+    """Create the run's directory, or check that it may be continued; what the user should know of either.
+
+    A new run may begin with another one's model, of which it keeps a copy.
+    """
     if (directory / RUN_FILE).is_file():
-        return _check_continuation(Run.open(directory), config, corpus, change)
+        changed = _check_continuation(Run.open(directory), config, corpus, change, start)
+        return [f"changed setting: {setting}" for setting in changed]
+    # Before anything is written.
+    begins_with = None if start is None else start.read(config, corpus)
     corpus.verify()
+    paths = RunPaths(directory)
+    # What a start that was killed half-way has left.
+    remove(paths.start)
+    if begins_with is not None:
+        begins_with.save(paths)
     write_whole(directory / TOKENIZER_FILE, (corpus.directory / TOKENIZER_FILE).read_bytes())
     save_settings(directory, config)
     languages = [corpus.facts.source_language, corpus.facts.target_language]
@@ -128,10 +157,11 @@ def create_or_check(directory: Path, config: Config, corpus: PreparedCorpus, cha
         "languages": languages,
         # By which a mirror is known to hold this run and no other.
         "id": secrets.token_hex(8),
+        "from": None if begins_with is None else asdict(begins_with.origin),
     }
     # Written last: a directory with this file has all the others.
     write_json(directory / RUN_FILE, facts)
-    return []
+    return [] if begins_with is None else [f"begins with {begins_with.origin}", *begins_with.remarks]
 
 
 def save_settings(directory: Path, config: Config) -> None:
@@ -139,7 +169,9 @@ def save_settings(directory: Path, config: Config) -> None:
     write_whole(directory / CONFIG_FILE, dump(config).encode())
 
 
-def check_mirrored(fetched: Path, mirror: str, config: Config, corpus: PreparedCorpus, change: bool) -> None:
+def check_mirrored(
+    fetched: Path, mirror: str, config: Config, corpus: PreparedCorpus, change: bool, start: OtherRun | None = None
+) -> None:
     """Refuse the run that a mirror holds if it may not be continued; `fetched` has its small files."""
     try:
         run = Run.open(fetched)
@@ -150,11 +182,16 @@ def check_mirrored(fetched: Path, mirror: str, config: Config, corpus: PreparedC
         raise TandemError(
             f"checkpoint.mirror: {mirror}: the run there cannot be read; name an empty place to begin a new run: {why}"
         ) from error
-    _check_continuation(run, config, corpus, change, mirror)
+    _check_continuation(run, config, corpus, change, start, mirror)
 
 
 def _check_continuation(
-    run: Run, config: Config, corpus: PreparedCorpus, change: bool, mirror: str | None = None
+    run: Run,
+    config: Config,
+    corpus: PreparedCorpus,
+    change: bool,
+    start: OtherRun | None = None,
+    mirror: str | None = None,
 ) -> list[str]:
     """Which settings have changed, if the run may go on with them; one that is not here yet lies in a mirror."""
     which, begin_anew = f"{run.directory}:", "choose another --run"
@@ -162,6 +199,7 @@ def _check_continuation(
         which, begin_anew = f"checkpoint.mirror: {mirror}: the run there", "name an empty place to begin a new run"
     if run.corpus_digest != corpus.digest:
         raise TandemError(f"{which} was trained on another corpus than {corpus.directory}; {begin_anew}")
+    _check_origin(run.origin, start, which, begin_anew)
     changed = [
         difference
         for difference in differences(run.config, config)
@@ -171,6 +209,11 @@ def _check_continuation(
     model = [str(difference) for difference in changed if difference.key.startswith(SHAPE)]
     if model:
         raise TandemError(f"{which} was started with another model ({'; '.join(model)}); {begin_anew}")
+    frozen = [str(difference) for difference in changed if difference.key == "optimizer.freeze"]
+    if frozen:
+        raise TandemError(
+            f"{which} has an optimizer for what it trains ({frozen[0]}); freeze the same, or begin a run --from it"
+        )
     listed = [str(difference) for difference in changed]
     if changed and not change:
         raise TandemError(
@@ -178,6 +221,20 @@ def _check_continuation(
             f"--change to go on with the new ones, or {begin_anew}"
         )
     return listed
+
+
+def _check_origin(origin: Origin | None, start: OtherRun | None, which: str, begin_anew: str) -> None:
+    """Refuse to continue a run with a --from that it was not begun with; without one it just goes on."""
+    if start is None:
+        return
+    if origin is None:
+        raise TandemError(f"{which} has begun without --from; leave it out to continue the run, or {begin_anew}")
+    given, begun = str(start.place.resolve()), origin.place
+    if (given, start.with_optimizer) != (begun, origin.with_optimizer):
+        option = " --with-optimizer" if origin.with_optimizer else ""
+        raise TandemError(
+            f"{which} has begun with --from {begun}{option}; give the same, or neither, to continue it, or {begin_anew}"
+        )
 
 
 @contextmanager
@@ -221,7 +278,7 @@ def _remove_unused(directory: Path, made: Sequence[Path]) -> None:
 def _refuse_foreign(directory: Path, restorable: bool) -> None:
     """Refuse a directory that holds anything but a run, or what a start killed half-way left of one."""
     paths = RunPaths(directory)
-    ours = {LOCK_FILE, LEASE_FILE, TOKENIZER_FILE, CONFIG_FILE}
+    ours = {LOCK_FILE, LEASE_FILE, TOKENIZER_FILE, CONFIG_FILE, paths.start.name}
     if not directory.is_dir() or (directory / RUN_FILE).is_file():
         return
     found = {path.name for path in directory.iterdir() if not path.name.endswith(".writing")} - ours

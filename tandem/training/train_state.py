@@ -17,7 +17,7 @@ from tandem.cluster.exchange.exchange import FlatVectors
 from tandem.config import Config
 from tandem.layout import MODEL_FILE, OPTIMIZER_FILE, UNAVERAGED_FILE
 from tandem.model.flat_weights import FlatWeights, WorkingCopy
-from tandem.model.translation_model import TranslationModel, build_model
+from tandem.model.translation_model import TranslationModel, build_model, frozen_names
 from tandem.model.weight_average import WeightAverage
 from tandem.training.faults.divergence import LossHistory
 from tandem.training.loss_scale import LossScale
@@ -36,6 +36,8 @@ class TrainingProgress:
     best_step: int | None = None
     best_first_sentences: int | None = None
     """How many of the first dev sentences the best BLEU is of; None if it is of all."""
+    start_bleu: float | None = None
+    """BLEU before the first step of a run that begins with another one's model."""
     evaluations_without_gain: int = 0
     parts: int = 1
     """Parts that each micro-batch is split into; more than one if a GPU's memory has not sufficed."""
@@ -106,7 +108,7 @@ class TrainState:
         `processes` are those of this host, which share its memory.
         """
         model = first_model(config, vocab_size).to(device).eval()
-        flat = FlatWeights(model)
+        flat = FlatWeights(model, frozen_names(model, config.optimizer.freeze))
         assert config.train.precision != "auto", "resolved at the start"
         precision, settings = PRECISIONS[config.train.precision], config.optimizer
         optimizer = torch.optim.AdamW(
@@ -165,6 +167,7 @@ class TrainState:
         if numbers["scaler"] and self.loss_scale is not None:
             self.loss_scale.restore(numbers["scaler"])
         self.progress = _PROGRESS.validate_json(json.dumps(numbers["progress"]), strict=True)
+        self.working.refresh_frozen()
         # Older versions did not save them.
         self.losses = _LOSSES.validate_json(json.dumps(numbers.get("losses", {})), strict=True)
 

@@ -30,7 +30,7 @@ from tandem.monitor.step_clock import StepClock
 from tandem.training.batches import Batches, GlobalBatch
 from tandem.training.checkpoints.background_saves import BackgroundSaves
 from tandem.training.checkpoints.broadcast_state import broadcast_state
-from tandem.training.checkpoints.checkpoint import DIVERGED
+from tandem.training.checkpoints.checkpoint import DIVERGED, Checkpoint
 from tandem.training.checkpoints.checkpoint_store import CheckpointStore, WritableCheckpointStore
 from tandem.training.checkpoints.exchange_state import ExchangeState
 from tandem.training.checkpoints.mirror import Mirror
@@ -41,6 +41,8 @@ from tandem.training.faults.divergence import DivergedError, LossExplosionError,
 from tandem.training.faults.emergency import EmergencySaver
 from tandem.training.faults.stopping import ASKED_TO_STOP, vote_for, voted_signal
 from tandem.training.host_monitor import HostMonitor
+from tandem.training.run_directory import Run
+from tandem.training.starting_point import Origin, read_start
 from tandem.training.startup.exchange_plan import plan_exchange
 from tandem.training.step import Stepper
 from tandem.training.step_result import StepResult, sum_over_processes
@@ -64,7 +66,16 @@ class Trainer:
         self.batches = Batches.of_run(config, corpus.pairs("train"))
         here = len(world.hosts[world.host])
         self.state = TrainState.fresh(config, corpus.tokenizer.vocab_size, world.device, processes=here)
-        self.choice = plan_exchange(config, world, self.state, self.batches, RunPaths(directory))
+        self._paths = RunPaths(directory)
+        origin = world.together(lambda: self._read_origin() if world.is_leader else None)
+        # The other processes get the weights themselves, and need to know no more than this.
+        known = None if origin is None else (str(origin), origin.first_step)
+        self.origin: str | None
+        """The model of another run that the run began with, in words."""
+        self._first_step: int
+        """The step that the run began after."""
+        self.origin, self._first_step = world.broadcast(known) or (None, 0)
+        self.choice = plan_exchange(config, world, self.state, self.batches, self._paths)
         self.exchange_state = ExchangeState(
             directory, world, self.choice.plan, config.exchange, config.checkpoint.keep_last, mirror
         )
@@ -86,10 +97,10 @@ class Trainer:
             notice=self.notice,
         )
         self._restore_exchange_state()
-        self.saves = BackgroundSaves(world, self.store, self.exchange_state, mirror, recorder, self.state.progress.step)
+        self.saves = BackgroundSaves(world, self.store, self.exchange_state, mirror, recorder, self._resumed_step)
         self._before_evaluation: TrainingProgress | None = None
         """Progress before the newest evaluation began."""
-        self._evaluated_step = 0 if self.state.progress.unevaluated else self.state.progress.step
+        self._evaluated_step = self._last_evaluated()
         self._emergency = EmergencySaver(
             directory,
             world,
@@ -108,18 +119,34 @@ class Trainer:
         self._exploded: LossExplosionError | None = None
         self._session_start, self._session_first_step = time.perf_counter(), self.state.progress.step
 
+    def _read_origin(self) -> Origin | None:
+        return Run.open(self._paths.directory).origin if self._paths.run_file.is_file() else None
+
     def _resume(self) -> None:
         """Take up the newest checkpoint that all hosts can resume, if any: the first process reads it for all."""
         # By its name, because it may take long: it comes from a disk or a mirror, and every byte of it is checked.
         with ACTIVITY.doing("checkpoint"):
             passed_over: list[str] = []
             checkpoint = find_checkpoint(self.world, self.store, self.exchange_state.can_resume, passed_over.append)
-            self.world.together(lambda: None if checkpoint is None else checkpoint.restore(self.state))
+            # Weights of its own a run has from the start, and all processes alike.
+            begins = checkpoint is not None or (self.world.is_leader and self.origin is not None)
+            self.world.together(lambda: self._restore_or_begin(checkpoint) if begins else None)
+        self._resumed_step: int = self.world.broadcast(0 if checkpoint is None else checkpoint.step)
+        """The step of the checkpoint that this session goes on from; 0 if it begins the run."""
         broadcast_state(self.world, self.state)
         self.batches.skipped = self.state.progress.skipped
         # Only now, because a notice is recorded at the step that the run has come to.
         for message in passed_over:
             self.notice(message)
+
+    def _restore_or_begin(self, checkpoint: Checkpoint | None) -> None:
+        """Become the state of a checkpoint, or without one the state before the first step."""
+        if checkpoint is not None:
+            checkpoint.restore(self.state)
+        elif self.origin is not None:
+            read_start(self._paths).restore(self.state)
+        else:
+            self.state.begin_again(self.config, self.corpus.tokenizer.vocab_size)
 
     def _make_exchange(self) -> Exchange:
         return make_exchange(self.choice.plan, self.config, self.state.flat_vectors(), self.world)
@@ -173,6 +200,9 @@ class Trainer:
                 micro_batches=self.batches.micro_batches,
                 compiled=self.config.model.compile == "on",
                 deterministic=card is None or self.config.train.deterministic,
+                frozen_parameters=self.state.flat.frozen.numel(),
+                origin=self.origin,
+                first_step=self._first_step,
             )
         )
         if len(self.world.hosts) > 1:
@@ -298,7 +328,7 @@ class Trainer:
                 self.state.progress.skipped = self.batches.skipped = plan.skipped
         progress = self.state.progress
         self.saves.went_back_to(progress.step)
-        self._evaluated_step = progress.step
+        self._evaluated_step = self._last_evaluated()
         self._mine, self._unlogged, self._exploded = [], [], None
         self.stepper.restart(self._make_exchange)
         self._restore_exchange_state()
@@ -321,21 +351,25 @@ class Trainer:
         found = find_checkpoint(
             self.world, self.store, self.exchange_state.can_resume, self.notice, before=step, newer=DIVERGED
         )
+        every = self.config.checkpoint.every_steps
+        first_due = (self._first_step // every + 1) * every
 
         def restore() -> None:
             if not self.world.is_leader:
                 return
-            if found is not None:
-                found.restore(self.state)
-            elif step <= self.config.checkpoint.every_steps:
-                self.state.begin_again(self.config, self.corpus.tokenizer.vocab_size)
-                self.store.go_back_to(0, (), DIVERGED)
-            else:
+            if found is None and step > first_due:
                 diverged.add(f"no checkpoint from before step {step:,} is left to go back to")
                 raise diverged
+            self._restore_or_begin(found)
+            if found is None:
+                self.store.go_back_to(self._first_step, (), DIVERGED)
 
         self.world.together(restore)
         broadcast_state(self.world, self.state)
+
+    def _last_evaluated(self) -> int:
+        """The step that a restored state has been evaluated at, or need not be; -1 if its evaluation is yet to come."""
+        return -1 if self.state.progress.unevaluated else self.state.progress.step
 
     def _tell_troubles(self) -> None:
         """Have the first process show what other processes cannot write to their journals."""
@@ -368,6 +402,8 @@ class Trainer:
             self.stepper.stop_asked, progress.unevaluated = stopped.votes, True
             return
         progress.unevaluated = False
+        if self.origin is not None and progress.step == self._first_step:
+            progress.start_bleu = evaluated.bleu
         progress.note_bleu(evaluated.bleu, evaluated.first_sentences)
         self.recorder.record(evaluated)
         with self.clock.measure("checkpoint"):
@@ -408,7 +444,8 @@ class Trainer:
             self.saves.save(self.state, self.stepper.exchange, last=last, stop_by=self.stop_by)
 
     def catch_up(self) -> None:
-        """Evaluate first, if the run goes on from a checkpoint whose step was to be evaluated."""
+        """Evaluate first, if the run begins with another one's model, or goes on from a checkpoint whose step was to be
+        evaluated."""
         if self.state.progress.unevaluated:
             self.evaluate()
             self.save(last=self.reason_to_stop() is not None)
@@ -439,12 +476,14 @@ class Trainer:
         ):
             # The first process may have ended before it wrote the weights of this evaluation: it has to be made again.
             return before if best == progress.step else None
-        if self._evaluated_step == progress.step or not self.due(self.config.evaluation.every_steps):
+        if self._evaluated_step == progress.step:
             return replace(progress)
-        # The evaluation of this step is yet to be made, or not finished.
+        # The evaluation of this step is not finished, or yet to be made.
         if before is not None and before.step == progress.step:
             return before
-        return replace(progress, unevaluated=True)
+        return (
+            replace(progress, unevaluated=True) if self.due(self.config.evaluation.every_steps) else replace(progress)
+        )
 
     def end(self, reason: str, *, device_answers: bool = True) -> Ended:
         """Record the end; a GPU that waits for a process that is gone cannot be asked how long it took."""
@@ -455,6 +494,7 @@ class Trainer:
             best_bleu=progress.best_bleu,
             best_step=progress.best_step,
             best_first_sentences=progress.best_first_sentences,
+            start_bleu=progress.start_bleu,
             seconds=self.clock.lap(wait=device_answers),
             signal=signal.Signals(self.stop_signal).name if reason == ASKED_TO_STOP and self.stop_signal else None,
         )

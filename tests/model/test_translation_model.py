@@ -11,8 +11,8 @@ from tandem.errors import TandemError
 from tandem.model.flat_weights import FlatWeights, WorkingCopy
 from tandem.model.loss import translation_loss
 from tandem.model.transformer import Transformer
-from tandem.model.translation_model import TranslationModel, build_model
-from tests.model.models import batch_of, random_ids
+from tandem.model.translation_model import TranslationModel, build_model, frozen_names
+from tests.model.models import batch_of, random_ids, random_model
 
 CONFIG = ModelConfig(encoder_layers=2, decoder_layers=2, d_model=16, heads=2, d_ff=16, max_length=20, dropout=0.0)
 PLACE = f"{__name__}:SharedLayers"
@@ -64,6 +64,36 @@ def test_the_default_working_copy_follows_the_weights_and_has_its_leaves_in_thei
     sums.scaled.backward()
     assert sums.nll.dtype == torch.float32
     assert all(leaf.grad is not None and leaf.grad.isfinite().all() for leaf in working.leaves[0])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_frozen_weights_are_outside_of_vector_and_backward(dtype: torch.dtype) -> None:
+    model = random_model(spread=0.0).float()
+    frozen = frozen_names(model, ["embedding", "encoder"])
+    flat = FlatWeights(model, frozen)
+    working = WorkingCopy(model, flat, dtype)
+    working.refresh()
+    assert flat.shapes.keys() == model.state_dict().keys() - frozen
+    assert sum(map(torch.numel, working.leaves[0])) == len(flat.vector)
+    assert len(flat.vector) + len(flat.frozen) == sum(each.numel() for each in model.parameters())
+    batch = batch_of(random_ids(2, 5), random_ids(2, 6, seed=1))
+    translation_loss(working.models[0], batch, 0.1).scaled.backward()
+    touched = {name for name, each in working.models[0].named_parameters() if each.grad is not None}
+    assert touched
+    assert all(name.startswith(("decoder", "joint")) for name in touched)
+    # Other weights reach the working copy although it takes up frozen ones only when they are loaded.
+    with torch.no_grad():
+        flat.frozen.mul_(0.5)
+    working.refresh_frozen()
+    embedding = working.models[0].output_projection()
+    torch.testing.assert_close(embedding.float(), model.output_weight(), rtol=1e-2, atol=1e-4)
+
+
+def test_parts_and_rows_of_a_model_have_names() -> None:
+    model = random_model()
+    assert list(model.parts()) == ["embedding", "encoder", "decoder"]
+    assert {name for names in model.parts().values() for name in names} == set(model.parameter_order())
+    assert model.piece_rows() == {"embedding.weight"}
 
 
 class EncodesOnly(nn.Module):

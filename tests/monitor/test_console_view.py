@@ -175,6 +175,11 @@ def test_the_best_bleu_of_some_sentences_says_so() -> None:
     assert ended_line(end) == "finished at step 20; best dev BLEU 0.10 (first 100 sentences) at step 20"
 
 
+def test_the_gain_over_another_model_is_said() -> None:
+    end = example(Ended, step=20, reason="finished", best_bleu=31.5, best_step=20, start_bleu=12.25)
+    assert ended_line(end).endswith("; best dev BLEU 31.50 at step 20, +19.25 over the model it began with")
+
+
 def test_a_process_that_ends_at_once_tells_it_in_its_own_last_sentence() -> None:
     assert shown(example(Ended, reason="stopped on request", signal="SIGTERM", at_once=True)) == ""
 

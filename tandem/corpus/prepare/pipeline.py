@@ -6,7 +6,7 @@ is whole; so the corpus is the same for any number of processes, and a prepare t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -21,6 +21,7 @@ from tandem.corpus.prepare.duplicates import count_among
 from tandem.corpus.prepare.encode import encode
 from tandem.corpus.prepare.inputs import check_files, check_texts, check_unchanged, file_states, read_split
 from tandem.corpus.prepare.languages import agree_on_languages
+from tandem.corpus.prepare.other_vocabulary import OtherVocabulary, choose_vocabulary
 from tandem.corpus.prepare.pair_verdicts import CleanedSplit, clean, drop_duplicates, kept_lines
 from tandem.corpus.prepare.resume_log import ResumeLog
 from tandem.corpus.prepare.scan import Split, pairs_at
@@ -53,6 +54,8 @@ def prepare(
     out: str | Path,
     settings: CorpusConfig | None = None,
     *,
+    vocabulary: str | Path | None = None,
+    extend: int = 0,
     jobs: int | None = None,
     overwrite: bool = False,
     examples: int = 0,
@@ -60,11 +63,13 @@ def prepare(
 ) -> PreparedCorpus:
     """Make a corpus directory from text files; it appears whole, and equal inputs and settings give equal bytes.
 
-    Works with `jobs` processes, by default one a core. The corpus that is returned carries so many examples of what
-    each cleaning rule dropped.
+    The vocabulary is learnt from the text, or that of another corpus or run, with at most `extend` more pieces at its
+    end. Works with `jobs` processes, by default one a core. The corpus that is returned carries so many examples of
+    what each cleaning rule dropped.
     """
     settings, out = settings or CorpusConfig(), Path(out)
     check_files(texts)
+    base = choose_vocabulary(vocabulary, extend)
     languages = agree_on_languages(texts.splits, texts.languages)
     rules = CleaningRules(settings, languages)  # which may refuse a language
     before = file_states(texts)
@@ -77,6 +82,7 @@ def prepare(
         "origins": {str(path): came_from for path, came_from in texts.origins.items()},
         "inputs": {split: len(pairs) for split, pairs in texts.splits.items()},
         "files": before,
+        "vocabulary": None if base is None else base.plan(),
     }
     with staged_directory(out, overwrite=overwrite, marker=CORPUS_FILE) as staged:
         log = ResumeLog(staged, plan)
@@ -86,7 +92,7 @@ def prepare(
         # More processes than chunks would have nothing to do.
         with stage_runner(min(jobs or available_cores(), len(train.chunks)), log, progress) as stages:
             check_texts(train, held_out, settings, stages)
-            splits, vocabulary = _build(train, held_out, rules, stages)
+            splits, pieces = _build(train, held_out, rules, base, stages)
             dropped = _examples(train, rules, examples, stages) if examples else {}
             facts = CorpusFacts(
                 format=FORMAT,
@@ -94,7 +100,7 @@ def prepare(
                 source_language=languages[0],
                 target_language=languages[1],
                 settings=settings,
-                vocabulary=vocabulary,
+                vocabulary=pieces,
                 splits=splits,
                 origin=texts.origin,
                 files=_checksums(stages),
@@ -106,14 +112,16 @@ def prepare(
 
 
 def _build(
-    train: Split, held_out: Sequence[Split], rules: CleaningRules, stages: StageRunner
+    train: Split, held_out: Sequence[Split], rules: CleaningRules, base: OtherVocabulary | None, stages: StageRunner
 ) -> tuple[dict[str, SplitFacts], VocabularyFacts]:
     """Make all files of the corpus but corpus.json; each stage begins where an earlier attempt stopped."""
     chunks = clean(train, rules, stages)
     cleaned = drop_duplicates(train, chunks, rules, stages)
     _check_pairs_left(train, cleaned)
     requested = rules.settings.vocab_size or default_vocab_size(sum(cleaned.kept))
-    tokenizer = _learn_vocabulary(train, cleaned, requested, stages)
+    if base is not None:
+        requested = base.requested
+    tokenizer = _make_vocabulary(train, cleaned, requested, base, stages)
     raw_words = [sum(chunk.words[side] for chunk in chunks) for side in (0, 1)]
     facts = {"train": encode(train, stages, dropped=cleaned.dropped, raw_words=raw_words)}
     digests = [stages.chunk_file("digests", chunk.number) for chunk in train.chunks]
@@ -122,7 +130,8 @@ def _build(
         facts[split.name] = encode(split, stages, in_train=count_among(pairs, digests))
     calls = [partial(write_order, stages.log.built / split.name) for split in (*held_out, train)]
     list(stages.run("sort by length", calls))
-    return facts, VocabularyFacts(requested=requested, actual=tokenizer.vocab_size)
+    kept = 0 if base is None else base.tokenizer.vocab_size
+    return facts, VocabularyFacts(requested=requested, actual=tokenizer.vocab_size, kept=kept)
 
 
 def _check_pairs_left(train: Split, cleaned: CleanedSplit) -> None:
@@ -135,13 +144,22 @@ def _check_pairs_left(train: Split, cleaned: CleanedSplit) -> None:
         )
 
 
-def _learn_vocabulary(train: Split, cleaned: CleanedSplit, vocab_size: int, stages: StageRunner) -> Tokenizer:
+def _make_vocabulary(
+    train: Split, cleaned: CleanedSplit, vocab_size: int, base: OtherVocabulary | None, stages: StageRunner
+) -> Tokenizer:
+    """Learn a vocabulary from the text that was kept, or take over another one."""
     path = stages.log.built / TOKENIZER_FILE
     if path.is_file():
         return Tokenizer.load(path)
-    words = count_sampled_words(zip(train.chunks, cleaned.kept, strict=True), stages)
-    stages.progress("learn vocabulary", 0, None)
-    tokenizer = train_tokenizer(words, vocab_size=vocab_size, model_path=path)
+
+    def words() -> Mapping[str, int]:
+        counted = count_sampled_words(zip(train.chunks, cleaned.kept, strict=True), stages)
+        stages.progress("learn vocabulary", 0, None)
+        return counted
+
+    if base is not None:
+        return base.write(path, words)
+    tokenizer = train_tokenizer(words(), vocab_size=vocab_size, model_path=path)
     stages.progress("learn vocabulary", tokenizer.vocab_size, tokenizer.vocab_size)
     return tokenizer
 

@@ -164,7 +164,8 @@ class RunScreen:
             losses, scores = [one.eval_loss for one in evaluations], [one.bleu for one in evaluations]
             remarks = [
                 f"best {least.eval_loss:.3f} at step {least.step:,}",
-                f"best {best.bleu:.2f}{first_sentences_note(best.first_sentences)} at step {best.step:,}",
+                f"best {best.bleu:.2f}{first_sentences_note(best.first_sentences)} at step {best.step:,}"
+                f"{_gain(session, evaluations, best)}",
             ]
             curves.append((f"{last.split} loss", f"{last.eval_loss:.3f}", losses, remarks[0]))
             curves.append((f"{last.split} BLEU", f"{last.bleu:.2f}", scores, remarks[1]))
@@ -228,12 +229,21 @@ def _best(evaluations: Sequence[Evaluated]) -> Evaluated:
     return max(evaluations, key=lambda one: one.bleu)
 
 
+def _gain(session: SessionState, evaluations: Sequence[Evaluated], best: Evaluated) -> str:
+    """How much better the best is than the model of another run that the run began with, if it began with one."""
+    started, first = session.started, evaluations[0]
+    if started.origin is None or first.step != started.first_step:
+        return ""
+    return f", {best.bleu - first.bleu:+.2f} since the start"
+
+
 def _facts_line(session: SessionState) -> Text:
     started = session.started
     processes = f"{started.world_size} process{'es' if started.world_size > 1 else ''}"
     hosts = f"{len(started.hosts)} host{'s' if len(started.hosts) > 1 else ''}"
-    size = f"{started.parameters / 1e6:.1f} M parameters"
-    return Text(printable(f"{size}, {started.precision}, {processes} on {hosts}, {started.device_name}"), QUIET)
+    return Text(
+        printable(f"{started.model_size}, {started.precision}, {processes} on {hosts}, {started.device_name}"), QUIET
+    )
 
 
 def _time_lines(session: SessionState, progressed: Progressed, width: int, characters: CharacterSet) -> list[Text]:

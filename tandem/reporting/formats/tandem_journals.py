@@ -93,6 +93,11 @@ class RankHistory:
         """Steps from before all that the journal tells of; 0 if the record of its first start is lost."""
         return 0 if self.start_lost else min((start.step for start in self.starts), default=0)
 
+    @property
+    def first_step(self) -> int:
+        """The step that the run began after: 0, or that of another run whose optimizer it took over."""
+        return self.starts[0].first_step if self.starts else 0
+
     def add(self, record: Record) -> None:
         """Add the next record of the journal."""
         if isinstance(record, Noticed):

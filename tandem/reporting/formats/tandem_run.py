@@ -97,6 +97,7 @@ def read_tandem_run(directory: Path) -> RunRecord:
         not_finite=failure is not None and any(words in failure for words in (NOT_FINITE, EXPLODED)),
         roll_backs=tuple(f"{back.reason}; it {back.remedy}" for back in history.roll_backs),
         sessions=tuple(history.sessions),
+        origin=None if start is None else start.origin,
         steps_before=float(history.steps_before),
         max_steps=float(start.max_steps) if start else float(config.train.max_steps) if config else None,
         train_loss=_curve(progress, "train_loss"),
@@ -148,7 +149,7 @@ def _histories(directory: Path, problems: list[str]) -> list[RankHistory]:
             problems.append(f"{path}: holds no record of a session that can be read")
         if history.start_lost:
             problems.append(f"{path}: the record of the start is lost; the first record there is counts as the start")
-        elif rank == 0 and (before := history.steps_before):
+        elif rank == 0 and (before := history.steps_before) > history.first_step:
             # Any other process may have joined later, with its host.
             problems.append(
                 f"the journal of the first process begins after step {before:,}: what came before is not known, as in "

@@ -41,7 +41,7 @@ def answer_trained(run: RunRecord, findings: RunFindings) -> Reply:
     if len(run.bleu):
         evidence["last_bleu_is_of_first_sentences"] = run.bleu_first_sentences.get(float(run.bleu.at[-1]))
     evidence["bleu_signature"] = run.bleu_note or None
-    said = f"{TRAINED_WORDS[verdict]}: {because}"
+    said = f"{TRAINED_WORDS[verdict]}: {because}{_gain_words(run, evidence)}"
     forecast = _forecast_words(run, findings, evidence)
     if forecast and verdict == "improving":
         said += f"; {forecast}"
@@ -53,6 +53,23 @@ def answer_trained(run: RunRecord, findings: RunFindings) -> Reply:
         evidence["roll_backs"] = times
         said += f". On the way it blew up {f'{times} times' if times > 1 else 'once'}: {'. '.join(run.roll_backs)}"
     return Reply(verdict, confidence, f"{said}.", evidence)
+
+
+def _gain_words(run: RunRecord, evidence: Evidence) -> str:
+    """What a run has made of the other model that it began with; empty for one that began with weights of its own."""
+    if run.origin is None:
+        return ""
+    evidence["began_with"] = run.origin
+    said = f"; it began with {run.origin}"
+    bleu, loss = run.bleu.finite, run.eval_loss.finite
+    if not len(bleu) or bleu.at[0] != run.steps_before:
+        return said
+    evidence |= {"first_bleu": float(bleu.values[0]), "bleu_gain": float(bleu.values.max() - bleu.values[0])}
+    said += f", which had BLEU {bleu.values[0]:.2f} here before the first step: {evidence['bleu_gain']:+.2f} at best"
+    if len(loss) and loss.at[0] == run.steps_before:
+        evidence["first_eval_loss"] = float(loss.values[0])
+        said += f", and an evaluation loss of {loss.values[0]:.3f}"
+    return said
 
 
 def _forecast_words(run: RunRecord, findings: RunFindings, evidence: Evidence) -> str:

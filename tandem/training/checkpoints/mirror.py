@@ -55,6 +55,7 @@ class Mirror:
         self._trees = [str(directory.relative_to(run)) for directory in kept]
         self._small = paths.small_files() if world.is_leader else []
         """The first process's alone: another host must not write over their digests."""
+        self._start = paths.start
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="mirror")
         self._copies: list[Future[None]] = []
         self._failing, self._trouble = "", ""
@@ -143,6 +144,8 @@ class Mirror:
         try:
             found = place.listing([".", *self._trees])
             if self._small:
+                # First: a mirror that is known to hold the run holds what it began with.
+                self._copy_start(place, found["."].get(self._start.name))
                 self._copy_small(place, found["."])
             for tree in self._trees:
                 self._copy_tree(place, tree, found[tree])
@@ -155,6 +158,10 @@ class Mirror:
             if self._failing:
                 self._trouble = f"checkpoint.mirror: {place.target}: has everything again"
             self._failing = ""
+
+    def _copy_start(self, place: MirrorPlace, sums_there: bytes | None) -> None:
+        if self._start.is_dir():
+            self._copy_checkpoint(place, self._start, sums_there)
 
     def _copy_small(self, place: MirrorPlace, there: Mapping[str, bytes]) -> None:
         contents = {file.name: file.read_bytes() for file in self._small if file.is_file()}
@@ -246,9 +253,11 @@ def fetched_run(target: str) -> Iterator[Path]:
 def restore_run(target: str, fetched: Path, directory: Path) -> None:
     """Bring a run, but for its checkpoints to resume from, into a directory that has none.
 
-    Its small files have been fetched; the best checkpoints come from the mirror.
+    Its small files have been fetched; the best checkpoints, and what it began with, come from the mirror.
     """
     place, run = open_place(target), RunPaths(directory)
+    if run.start.name in place.names():
+        place.get(run.start.name, run.start)
     for step in _steps(place.listing([run.best.name])[run.best.name]):
         best = run.best / checkpoint_name(step)
         if not best.exists():

@@ -23,7 +23,7 @@ from tandem.cluster.world import World
 from tandem.config import Config
 from tandem.errors import TandemError
 from tandem.layout import RunPaths
-from tandem.model.translation_model import build_model
+from tandem.model.translation_model import build_model, frozen_names
 from tandem.storage import read_json, write_json
 from tandem.training.batches import Batches
 from tandem.training.startup.calibration import Calibration, calibrate
@@ -71,10 +71,11 @@ def step_costs(config: Config, processes: int, calibration: Calibration, shapes:
 
 
 def gradient_shapes(config: Config, vocab_size: int) -> Shapes:
-    """Shapes of a model's parameters in the order of the flat gradient, without making them."""
+    """Shapes of the parameters that are trained, in the order of the flat gradient, without making them."""
     with torch.device("meta"):
         model = build_model(config.model, vocab_size)
-    return [model.get_parameter(name).shape for name in model.parameter_order()]
+    frozen = frozen_names(model, config.optimizer.freeze)
+    return [model.get_parameter(name).shape for name in model.parameter_order() if name not in frozen]
 
 
 def read_begun(run: RunPaths) -> dict[str, Any]:

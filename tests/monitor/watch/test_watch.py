@@ -43,6 +43,15 @@ from tests.monitor.watch.test_run_state import (
 UTF8, ASCII = CharacterSet(coloured=True, ascii_only=False), CharacterSet(coloured=False, ascii_only=True)
 
 
+def test_the_gain_over_another_model_is_shown() -> None:
+    begun = dataclasses.replace(started(), origin="runs/old/best", frozen_parameters=10_000_000)
+    state = state_of((0, begun), (1, evaluated(0, 12.25)), (2, progressed(10)), (3, evaluated(10, 31.5)))
+    terminal = StringIO()
+    Console(file=terminal, width=100, height=40).print(RunScreen("run", state, BEGAN + 4))
+    assert "best 31.50 at step 10, +19.25 since the start" in terminal.getvalue()
+    assert "61.4 M parameters (10.0 M frozen)" in terminal.getvalue()
+
+
 def full_story(hosts: int = 2) -> RunState:
     names = tuple(f"vm{number}" for number in range(1, hosts + 1))
     told: list[tuple[float, Record]] = [
