@@ -1,10 +1,11 @@
 """Starts processes of Python from one that has imported PyTorch and Tandem already: seconds less for each.
 
-    python -m tests.warm_server DESCRIPTOR [MODULE]
+    python -m tests.warm_server DESCRIPTOR MODULE
 
-The module is imported before all others, as the rehearsal of a card has to be before PyTorch. Requests come through the socket of that descriptor, in JSON, each with four descriptors: the new process' standard
-input, output and error, and a socket that takes its process id and, once it has ended, its exit code. A process that is
-started is a fork: no thread runs before it.
+The module is imported before all others, as the rehearsal of a card has to be imported before PyTorch. Requests come
+through the socket of that descriptor, in JSON, each with four descriptors: the new process' standard input, output and
+error, and a socket that takes its process id and, once it has ended, its exit code. A process that is started is a
+fork: no thread runs before it.
 """
 
 from __future__ import annotations
@@ -49,9 +50,9 @@ OWN = _named(os.environ)
 """Places of modules that this process was given, and that its forks may not be."""
 
 
-def serve(requests: socket.socket, *first: str) -> None:
+def serve(requests: socket.socket, first: str) -> None:
     """Answer requests until there are no more."""
-    for name in (*first, *IMPORTED):
+    for name in (first, *IMPORTED):
         importlib.import_module(name)
     assert len(os.listdir("/proc/self/task")) == 1, "a fork has but one thread of this process"
     gc.freeze()
@@ -131,4 +132,4 @@ def _run(arguments: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    serve(socket.socket(fileno=int(sys.argv[1])), *sys.argv[2:])
+    serve(socket.socket(fileno=int(sys.argv[1])), sys.argv[2])
