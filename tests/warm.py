@@ -21,17 +21,17 @@ from tests.places import REPOSITORY
 
 
 class WarmProcess(subprocess.Popen[str]):
-    """A process of Python, forked by tests.warm_server."""
+    """A process of Python, forked by the warm server that all tests of a process share, or by another one."""
 
     def __init__(
         self,
         command: Sequence[str | Path],
         *,
         env: Mapping[str, str] | None = None,
-        imported_first: str = "tandem",
+        by: socket.socket | None = None,
         **options: Any,
     ) -> None:
-        self._server = _server(imported_first)
+        self._server = by or warm_server()
         super().__init__([os.fspath(word) for word in command], env=dict(env or os.environ), text=True, **options)
 
     # Popen makes pipes and reads them; this, which is all that differs, has the arguments that Popen gives it.
@@ -89,12 +89,18 @@ def run(
 
 
 @cache
-def _server(imported_first: str) -> socket.socket:
-    """The way to a process that starts others; it ends with this one."""
+def warm_server(first: str = "tandem") -> socket.socket:
+    """The way to a process that starts others and has imported this module before all else; it ends with this one."""
+    return start_server(first)
+
+
+def start_server(first: str, inside: Sequence[str] = ()) -> socket.socket:
+    """Start such a process, perhaps inside a command that ends with another one; it ends when the socket is closed."""
     here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with there:
         number = there.fileno()
-        command = [sys.executable, "-m", "tests.warm_server", str(number), imported_first]
-        # Its forks say what they say through descriptors of their own.
-        subprocess.Popen(command, cwd=REPOSITORY, stdin=subprocess.DEVNULL, pass_fds=[number])
+        command = [*inside, sys.executable, "-m", "tests.warm_server", str(number), first]
+        # The command line sets it, too, before it imports PyTorch; forks have their own standard output and error.
+        quiet = {**os.environ, "TORCH_CPP_LOG_LEVEL": "ERROR"}
+        subprocess.Popen(command, cwd=REPOSITORY, env=quiet, stdin=subprocess.DEVNULL, pass_fds=[number])
     return here

@@ -49,8 +49,6 @@ WITH_DROPOUT = ("model.dropout=0.1", "model.attention_dropout=0.1", "model.activ
 EXACT = (*WITHOUT_DROPOUT, "train.precision=float32", "optimizer.epsilon=1e-6")
 ROUNDING = 1e-5
 TIMEOUT = 300
-# What PyTorch's network layer says; tandem sets it too, but the rehearsal has imported PyTorch by then.
-QUIET = {"TORCH_CPP_LOG_LEVEL": "ERROR"}
 Told = subprocess.CompletedProcess[str]
 Process = subprocess.Popen[str]
 
@@ -87,7 +85,7 @@ def training(corpus: PreparedCorpus, run: Path, *overrides: str) -> list[str]:
 
 def run(device: Device | None, *arguments: str, text: str | None = None, **environment: str) -> Told:
     """Run a command to its end, on a device or, without one, as it is."""
-    more = {**os.environ, **QUIET, **environment}
+    more = {**os.environ, **environment}
     if device is None:
         return warm.run([sys.executable, "-W", "ignore", "-m", "tandem", *arguments], env=more, timeout=TIMEOUT)
     with _started(device, arguments, more) as process:
@@ -122,9 +120,9 @@ def started_ranks(hosts: Sequence[str], device: Device, *arguments: str) -> Iter
 def _started(device: Device, arguments: Sequence[str], environment: Mapping[str, str]) -> Iterator[Process]:
     process = warm.WarmProcess(
         [sys.executable, "-W", "ignore", "-m", "rehearsal", *device.arguments(*arguments)],
-        imported_first="rehearsal.device",
+        by=warm.warm_server("rehearsal.device"),
         cwd=REPOSITORY,
-        env={**environment, **QUIET},
+        env={**environment},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
