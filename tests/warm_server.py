@@ -29,6 +29,8 @@ IMPORTED = (
     "tandem.monitor.tensorboard_view",
     "tandem.translation.translator",
     "tandem.doctor.examination",
+    "tandem.serving.run_server",
+    "tandem.reporting.examine_run",
     "tandem.model.transformer",
     "tandem.cluster.exchange.strategies.allreduce",
     "tandem.schedules.cosine",
