@@ -58,7 +58,7 @@ def started_ranks(
     None of them outlives the block.
     """
     places = zip(corpora, runs, rank_environments(hosts), strict=True)
-    processes = [
+    processes: list[subprocess.Popen[str]] = [
         warm.WarmProcess(
             train_command(corpus, run, *overrides),
             env=environment,
