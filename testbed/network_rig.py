@@ -56,6 +56,12 @@ class Host:
     address: str
     namespace: str
 
+    @property
+    def inside(self) -> tuple[str, ...]:
+        """What to put before a command to run it there; none of it forks, so that the id is that of the command."""
+        named = ("unshare", "--uts", "sh", "-c", f'hostname {self.name} && exec "$@"', "sh")
+        return ("ip", "netns", "exec", self.namespace, *named)
+
 
 @dataclass(frozen=True)
 class Ssh:
@@ -153,10 +159,8 @@ class Rig:
         stderr: int | IO[Any] | None = None,
     ) -> subprocess.Popen[str]:
         """Start a process on a host; `env` comes on top of this process's environment."""
-        named = ["unshare", "--uts", "sh", "-c", f'hostname {host.name} && exec "$@"', "sh"]
-        # None of these forks, so that the id is that of the command itself.
         process = subprocess.Popen(
-            ["ip", "netns", "exec", host.namespace, *named, *command],
+            [*host.inside, *command],
             env={**os.environ, **(env or {})},
             stdin=stdin,
             stdout=stdout,

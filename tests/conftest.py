@@ -9,7 +9,6 @@ os.environ["OMP_NUM_THREADS"] = "1"
 
 import fcntl
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -22,6 +21,7 @@ from tandem.corpus.prepare.pipeline import prepare
 from tandem.corpus.prepared import PreparedCorpus
 from tandem.corpus.text_files import CorpusTexts
 from tandem.demo import write_demo_text
+from tests import warm
 
 # Neither a busy machine nor chance may fail a test: time is measured in bench/.
 settings.register_profile("repeatable", deadline=None, derandomize=True)
@@ -148,4 +148,4 @@ def trained(tiny_corpus: PreparedCorpus, tmp_path_factory: pytest.TempPathFactor
 def _train(run: Path, corpus: Path, settings: Sequence[str]) -> None:
     """Train in a process of its own, as users do."""
     command = ["train", "demo", *settings, "--corpus", str(corpus), "--run", str(run)]
-    subprocess.run([sys.executable, "-m", "tandem", *command], check=True, capture_output=True)
+    warm.run([sys.executable, "-m", "tandem", *command], check=True)

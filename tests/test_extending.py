@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ import pytest
 
 from tandem.corpus.prepared import PreparedCorpus
 from testbed.journals import read_journal
+from tests import warm
 from tests.extending_examples import write_examples
 from tests.training.processes import run_training, train_on_hosts
 
@@ -32,7 +32,7 @@ def plug_ins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def tandem(*arguments: str | Path) -> str:
     """What a command prints."""
     command = [sys.executable, "-m", "tandem", *map(str, arguments)]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    ended = warm.run(command, timeout=300)
     assert ended.returncode == 0, ended.stderr
     return ended.stdout
 
@@ -88,7 +88,7 @@ def test_a_model(tiny_corpus: PreparedCorpus, plug_ins: Path, tmp_path: Path) ->
 
 def test_the_arithmetic_of_cards_is_for_the_transformer(plug_ins: Path) -> None:
     command = [sys.executable, "-m", "tandem", "doctor", "demo", "model.kind=my_model:Recurrent", "--card", "A100"]
-    refused = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    refused = warm.run(command, timeout=60)
     assert refused.returncode == 2
     assert refused.stderr.startswith("tandem: model.kind=my_model:Recurrent: the arithmetic of --card is about the tr")
 

@@ -19,8 +19,14 @@ from typing import NoReturn
 
 from testbed.faults.places import Notes, Trap, Watch
 
-# Everything that `tandem train` imports.
-HEAVY = ("tandem.cli.command_line", "tandem.training.loop", "tandem.monitor.tensorboard_view")
+# Everything that `tandem train` imports, and what PyTorch imports with the first step, which takes a second.
+HEAVY = (
+    "tandem.cli.command_line",
+    "tandem.training.loop",
+    "tandem.monitor.tensorboard_view",
+    "torch._dynamo",
+    "torch.distributed.fsdp",
+)
 UNCAUGHT = 70
 """Exit code of a process that ended by an exception, of which its output has the traceback."""
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import socket
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,6 +17,7 @@ from tandem.corpus.prepared import PreparedCorpus
 from testbed.journals import read_journal
 from testbed.network_rig import CARD, Host, Rig, slowed
 from tests.training.processes import train_command
+from tests.warm import WarmProcess, start_server
 
 pytestmark = pytest.mark.slow
 
@@ -60,6 +64,8 @@ class Lab:
     rig: Rig
     corpus: PreparedCorpus
     directory: Path
+    starters: Mapping[Host, socket.socket]
+    """The warm server of each host."""
     started: list[subprocess.Popen[str]] = field(default_factory=list)
 
     def start(self, host: Host, *overrides: str, stdout: int = subprocess.DEVNULL) -> subprocess.Popen[str]:
@@ -69,10 +75,17 @@ class Lab:
         meeting = {"MASTER_ADDR": hosts[0].address, "MASTER_PORT": str(PORT)}
         expected = {"TANDEM_HOSTS": ",".join(f"{host.name}:1" for host in hosts)}
         command = train_command(self.corpus, self.directory / host.name, *overrides)
-        # PyTorch warns of every client whose address has no name; `tandem launch` quiets it, too.
-        env = {**place, **meeting, **expected, "TORCH_CPP_LOG_LEVEL": "ERROR"}
-        self.started.append(self.rig.run(host, command, env, stdout=stdout, stderr=subprocess.PIPE))
-        return self.started[-1]
+        env = {**os.environ, **place, **meeting, **expected}
+        process = WarmProcess(
+            command,
+            by=self.starters[host],
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=stdout,
+            stderr=subprocess.PIPE,
+        )
+        self.started.append(process)
+        return process
 
     def finish(self, host: Host, process: subprocess.Popen[str]) -> Training:
         _, complaint = process.communicate(timeout=TIMEOUT)
@@ -86,25 +99,36 @@ class Lab:
         return ended
 
 
+@pytest.fixture(scope="module")
+def starters(rig: Rig) -> Iterator[Mapping[Host, socket.socket]]:
+    """On each host a process that starts trainings."""
+    with ExitStack() as stack:
+        yield {host: stack.enter_context(start_server("tandem", host.inside)) for host in rig.hosts}
+
+
 @pytest.fixture
-def lab(rig: Rig, tiny_corpus: PreparedCorpus, tmp_path: Path) -> Iterator[Lab]:
-    lab = Lab(rig, tiny_corpus, tmp_path)
+def lab(rig: Rig, starters: Mapping[Host, socket.socket], tiny_corpus: PreparedCorpus, tmp_path: Path) -> Iterator[Lab]:
+    lab = Lab(rig, tiny_corpus, tmp_path, starters)
     yield lab
     # A test that fails leaves some behind, and the next one wants their port.
     for process in lab.started:
-        rig.end(process)
+        process.kill()
+        process.communicate()
 
 
 @pytest.fixture(scope="module")
 def runs(
-    rig: Rig, tiny_corpus: PreparedCorpus, tmp_path_factory: pytest.TempPathFactory
+    rig: Rig,
+    starters: Mapping[Host, socket.socket],
+    tiny_corpus: PreparedCorpus,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Callable[[str], list[Training]]:
     """A training with each exchange strategy, taken when it is first asked for."""
     taken: dict[str, list[Training]] = {}
 
     def take(kind: str) -> list[Training]:
         if kind not in taken:
-            lab = Lab(rig, tiny_corpus, tmp_path_factory.mktemp(kind))
+            lab = Lab(rig, tiny_corpus, tmp_path_factory.mktemp(kind), starters)
             exchange = (f"exchange.kind={kind}", f"exchange.local_steps={STEPS}", "exchange.start_steps=0")
             taken[kind] = lab.train(*LARGE, *exchange)
         return taken[kind]

@@ -14,6 +14,7 @@ from tandem.cluster.join.launchers import LAUNCHERS
 from tandem.cluster.world import World, joined_world
 from tandem.errors import TandemError
 from tests.cluster.ranks import rank_environments
+from tests.warm import WarmProcess
 
 CPU = torch.device("cpu")
 
@@ -100,12 +101,11 @@ def test_one_process_leads_the_run_and_one_each_host(rank: int, leads: bool, hos
 def test_processes_get_the_same_answers() -> None:
     """Three of them on two hosts, started by torchrun's variables alone."""
     processes = [
-        subprocess.Popen(
+        WarmProcess(
             [sys.executable, "-c", AGREEMENT],
             env=environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            text=True,
         )
         for environment in rank_environments(["a", "b", "b"])
     ]

@@ -27,6 +27,7 @@ from tandem.training.batches import check_everyone_has_work
 from tests.cluster.ranks import rank_environments
 from tests.conftest import TINY
 from tests.doctor.test_diagnosis import GB, MACHINE
+from tests.warm import WarmProcess
 
 
 @pytest.fixture(autouse=True)
@@ -95,7 +96,7 @@ def test_the_memory_of_gpus_is_estimated_for_the_smallest(tiny_config: Callable[
 def _examined(hosts: list[str], *arguments: str) -> list[subprocess.CompletedProcess[str]]:
     command = [sys.executable, "-m", "tandem", "doctor", "demo", *TINY, *arguments, "--json"]
     processes = [
-        subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        WarmProcess(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         for environment in rank_environments(hosts)
     ]
     said = [process.communicate(timeout=120) for process in processes]

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +17,7 @@ from safetensors.torch import load_file
 
 from tandem.corpus.prepared import PreparedCorpus
 from testbed.journals import read_journal
+from tests import warm
 from tests.cluster.ranks import rank_environments
 from tests.places import REPOSITORY
 
@@ -51,9 +49,8 @@ WITH_DROPOUT = ("model.dropout=0.1", "model.attention_dropout=0.1", "model.activ
 EXACT = (*WITHOUT_DROPOUT, "train.precision=float32", "optimizer.epsilon=1e-6")
 ROUNDING = 1e-5
 TIMEOUT = 300
-# What PyTorch's network layer says; tandem sets it too, but the rehearsal has imported PyTorch by then.
-QUIET = {"TORCH_CPP_LOG_LEVEL": "ERROR"}
 Told = subprocess.CompletedProcess[str]
+Process = subprocess.Popen[str]
 
 
 @dataclass(frozen=True)
@@ -88,19 +85,11 @@ def training(corpus: PreparedCorpus, run: Path, *overrides: str) -> list[str]:
 
 def run(device: Device | None, *arguments: str, text: str | None = None, **environment: str) -> Told:
     """Run a command to its end, on a device or, without one, as it is."""
-    if device is not None and text is None:
-        return _finished(_start(device, arguments, {**os.environ, **environment}))
-    on_device = ["rehearsal", *device.arguments(*arguments)] if device is not None else ["tandem", *arguments]
-    return subprocess.run(
-        [sys.executable, "-W", "ignore", "-m", *on_device],
-        cwd=REPOSITORY,
-        env={**os.environ, **QUIET, **environment},
-        input=text,
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT,
-        check=False,
-    )
+    more = {**os.environ, **environment}
+    if device is None:
+        return warm.run([sys.executable, "-W", "ignore", "-m", "tandem", *arguments], env=more, timeout=TIMEOUT)
+    with _started(device, arguments, more) as process:
+        return _finished(process, text)
 
 
 def run_ranks(
@@ -113,76 +102,43 @@ def run_ranks(
     each = [devices] * len(hosts) if isinstance(devices, Device) else devices
     more = environments or [{}] * len(hosts)
     ranks = zip(each, rank_environments(hosts), more, strict=True)
-    started = [_start(device, arguments, {**place, **extra}) for device, place, extra in ranks]
-    return [_finished(process) for process in started]
+    with ExitStack() as stack:
+        started = [
+            stack.enter_context(_started(device, arguments, {**place, **extra})) for device, place, extra in ranks
+        ]
+        return [_finished(process) for process in started]
 
 
 @contextmanager
-def started_ranks(hosts: Sequence[str], device: Device, *arguments: str) -> Iterator[list[subprocess.Popen[str]]]:
+def started_ranks(hosts: Sequence[str], device: Device, *arguments: str) -> Iterator[list[Process]]:
     """The same as processes that a test can watch and kill; none outlives the block."""
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "-W", "ignore", "-m", "rehearsal", *device.arguments(*arguments)],
-            cwd=REPOSITORY,
-            env={**place, **QUIET},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for place in rank_environments(hosts)
-    ]
-    try:
-        yield processes
-    finally:
-        for process in processes:
-            process.kill()
-        for process in processes:
-            # Reads what is left and closes the pipes, if nobody has.
-            process.communicate()
+    with ExitStack() as stack:
+        yield [stack.enter_context(_started(device, arguments, place)) for place in rank_environments(hosts)]
 
 
-@dataclass(frozen=True)
-class _Started:
-    process: int
-    arguments: Sequence[str]
-    output: Path
-
-
-@cache
-def _server() -> subprocess.Popen[str]:
-    """The process that starts others; it ends with its standard input."""
-    command = [sys.executable, "-W", "ignore", "-m", "tests.gpu.warm"]
-    return subprocess.Popen(
-        command, cwd=REPOSITORY, env={**os.environ, **QUIET}, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+@contextmanager
+def _started(device: Device, arguments: Sequence[str], environment: Mapping[str, str]) -> Iterator[Process]:
+    process = warm.WarmProcess(
+        [sys.executable, "-W", "ignore", "-m", "rehearsal", *device.arguments(*arguments)],
+        by=warm.warm_server("rehearsal.device"),
+        cwd=REPOSITORY,
+        env={**environment},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
     )
+    try:
+        yield process
+    finally:
+        process.kill()
+        # Reads what is left and closes the pipes, if nobody has.
+        process.communicate()
 
 
-def _ask(request: Mapping[str, Any]) -> int:
-    server = _server()
-    assert server.stdin is not None
-    assert server.stdout is not None
-    server.stdin.write(json.dumps(request) + "\n")
-    server.stdin.flush()
-    return int(server.stdout.readline())
-
-
-def _start(device: Device, arguments: Sequence[str], environment: Mapping[str, str]) -> _Started:
-    output = Path(tempfile.mkdtemp(prefix="tandem-gpu-"))
-    request = {
-        "start": device.arguments(*arguments),
-        "environment": {**environment, **QUIET},
-        "out": str(output / "out"),
-        "err": str(output / "err"),
-    }
-    return _Started(_ask(request), arguments, output)
-
-
-def _finished(started: _Started) -> Told:
-    """Wait for the end, and clean up."""
-    code = _ask({"wait": started.process})
-    out, err = ((started.output / name).read_text() for name in ("out", "err"))
-    shutil.rmtree(started.output)
-    return subprocess.CompletedProcess(started.arguments, code, out, err)
+def _finished(process: Process, text: str | None = None) -> Told:
+    """Wait for the end."""
+    out, err = process.communicate(text, timeout=TIMEOUT)
+    return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
 
 def succeeded(*told: Told) -> None:

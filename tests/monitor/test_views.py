@@ -19,6 +19,7 @@ from tandem.monitor.network_interfaces import host_name
 from tandem.monitor.views import open_views
 from tandem.training.run_directory import create_or_check
 from testbed.journals import read_journal
+from tests import warm
 from tests.conftest import TINY
 from tests.extending_examples import write_examples
 
@@ -26,9 +27,9 @@ from tests.extending_examples import write_examples
 def train(corpus: PreparedCorpus, run: Path, plug_ins: Path, *settings: str) -> subprocess.CompletedProcess[str]:
     places = ["--corpus", str(corpus.directory), "--run", str(run)]
     path = os.pathsep.join(filter(None, [str(plug_ins), os.environ.get("PYTHONPATH")]))
-    return subprocess.run(
+    return warm.run(
         [sys.executable, "-m", "tandem", "train", "demo", *places, *TINY, *settings],
-        env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, check=False,
+        env={**os.environ, "PYTHONPATH": path},
     )  # fmt: skip
 
 

@@ -22,6 +22,7 @@ from tandem.training.run_directory import Run
 from tandem.translation.ctranslate2_weights import CTRANSLATE2_FILES, write_ctranslate2
 from tandem.translation.exported_folder import ExportFacts, described_file, write_facts
 from testbed.server_process import server_command
+from tests.warm import WarmProcess
 
 # Seconds after which what was waited for will not come.
 NEVER = 300
@@ -87,11 +88,10 @@ def running(
     """A server of some models that listens on a free port until the end."""
     with (
         log.open("w") as errors,
-        subprocess.Popen(
+        WarmProcess(
             server_command(models, **{"port": 0, "threads": 2, **settings}),
             stdout=subprocess.PIPE,
             stderr=errors,
-            text=True,
             env={**os.environ, **(environment or {})},
         ) as process,
     ):

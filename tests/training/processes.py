@@ -1,8 +1,7 @@
-"""Real training processes for tests: started through the command line, alone, by torchrun, or each by itself."""
+"""Real training processes for tests: started through the command line, alone or as ranks that meet."""
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -11,51 +10,43 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tandem.corpus.prepared import PreparedCorpus
-from testbed.journals import read_journal
+from tests import warm
 from tests.cluster.ranks import rank_environments
 from tests.conftest import TINY
 
+HOST = "here"
+# Of a process that has not ended by then none will.
+TIMEOUT = 300
 
-def train_command(corpus: PreparedCorpus, run: Path, *overrides: str, processes: int = 1) -> list[str]:
+
+def train_command(corpus: PreparedCorpus, run: Path, *overrides: str) -> list[str]:
     """The command that trains the tiny model."""
-    launcher = ["torch.distributed.run", "--standalone", "--nproc-per-node", str(processes), "-m", "tandem", "--"]
     train = ["train", "demo", *TINY, *overrides, "--corpus", str(corpus.directory), "--run", str(run)]
-    return [sys.executable, "-m", *(launcher if processes > 1 else ["tandem"]), *train]
+    return [sys.executable, "-m", "tandem", *train]
 
 
 def run_training(
     corpus: PreparedCorpus, run: Path, *overrides: str, processes: int = 1
 ) -> subprocess.CompletedProcess[str]:
-    """Train to the end, whatever the end is."""
-    command = train_command(corpus, run, *overrides, processes=processes)
-    return subprocess.run(command, capture_output=True, text=True, timeout=300)
+    """Train to the end, whatever the end is; what all ranks said, and the first exit code that is not 0."""
+    if processes == 1:
+        return warm.run(train_command(corpus, run, *overrides), timeout=TIMEOUT)
+    ended = train_on_hosts([corpus] * processes, [run] * processes, [HOST] * processes, *overrides)
+    code = next((each.returncode for each in ended if each.returncode), 0)
+    out, err = ("".join(texts) for texts in zip(*((each.stdout, each.stderr) for each in ended), strict=True))
+    return subprocess.CompletedProcess(ended[0].args, code, out, err)
 
 
 def signal_training_when(
     line_start: str, number: signal.Signals, corpus: PreparedCorpus, run: Path, *overrides: str, processes: int = 1
 ) -> None:
-    """Train, and send a signal as soon as a line of output starts like this; then wait for the end.
-
-    SIGKILL goes to every process there is, as when a machine dies; any other signal to the one that was started.
-    """
-    command = train_command(corpus, run, *overrides, processes=processes)
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        for line in process.stdout:
-            if line.startswith(line_start):
-                workers = newest_process_ids(run) if number == signal.SIGKILL else []
-                for victim in {process.pid, *workers}:
-                    os.kill(victim, number)
-                break
-        else:
-            raise AssertionError(f"the training ended without a line that starts with {line_start!r}")
-        process.stdout.read()
-
-
-def newest_process_ids(run: Path) -> list[int]:
-    """The process ids that each rank noted when it last began to work on the run."""
-    journals = (read_journal(path) for path in (run / "journal").glob("*.jsonl"))
-    return [[record["process"] for record in journal if record["kind"] == "started"][-1] for journal in journals]
+    """Train, and send a signal to every process as soon as a line of output starts like this; then wait for the end."""
+    with started_ranks([corpus] * processes, [run] * processes, [HOST] * processes, *overrides) as ranks:
+        read_until(line_start, ranks[0])
+        for rank in ranks:
+            rank.send_signal(number)
+        for rank in ranks:
+            rank.communicate(timeout=TIMEOUT)
 
 
 @contextmanager
@@ -67,13 +58,13 @@ def started_ranks(
     None of them outlives the block.
     """
     places = zip(corpora, runs, rank_environments(hosts), strict=True)
-    processes = [
-        subprocess.Popen(
+    processes: list[subprocess.Popen[str]] = [
+        warm.WarmProcess(
             train_command(corpus, run, *overrides),
             env=environment,
+            stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            text=True,
         )
         for corpus, run, environment in places
     ]
@@ -92,7 +83,7 @@ def train_on_hosts(
 ) -> list[subprocess.CompletedProcess[str]]:
     """Train to the end, whatever the end is; what each rank said."""
     with started_ranks(corpora, runs, hosts, *overrides) as processes:
-        said = [process.communicate(timeout=300) for process in processes]
+        said = [process.communicate(timeout=TIMEOUT) for process in processes]
         return [
             subprocess.CompletedProcess(process.args, process.returncode, out, err)
             for process, (out, err) in zip(processes, said, strict=True)
@@ -104,9 +95,15 @@ def kill_hosts_when(
 ) -> None:
     """Train, and kill every rank as soon as a line of the first one starts like this."""
     with started_ranks(corpora, runs, hosts, *overrides) as processes:
-        assert processes[0].stdout is not None
-        for line in processes[0].stdout:
-            if line.startswith(line_start):
-                return
-        assert processes[0].stderr is not None
-        raise AssertionError(f"no line started with {line_start!r}: {processes[0].stderr.read()}")
+        read_until(line_start, processes[0])
+
+
+def read_until(line_start: str, process: subprocess.Popen[str]) -> None:
+    """Read what a training prints until a line starts like this."""
+    assert process.stdout is not None
+    lines = []
+    for line in process.stdout:
+        lines.append(line)
+        if line.startswith(line_start):
+            return
+    raise AssertionError(f"no line starts with {line_start!r}: {lines} {process.communicate()}")

@@ -28,7 +28,8 @@ from tandem.training.faults.preemption_notice import preemption_command
 from tandem.training.faults.stopping import MOST_VOTES, vote_for, voted_signal
 from testbed.journals import read_journal
 from tests.cluster.ranks import rank_environments
-from tests.training.processes import run_training, started_ranks, train_command
+from tests.training.processes import read_until, run_training, started_ranks, train_command
+from tests.warm import WarmProcess
 
 # Enough of them that a signal which comes some steps late does not find the run at its end.
 STEPS = 30
@@ -36,17 +37,6 @@ LONGER = f"train.max_steps={STEPS}"
 # A log line a step to go by, and no checkpoint but those that stops and losses make.
 WATCHED = (LONGER, "train.log_every=1", "checkpoint.every_steps=100")
 TOGETHER = ("one", "one")
-
-
-def until(process: subprocess.Popen[str], start: str) -> None:
-    """Read what a training prints until a line starts like this."""
-    assert process.stdout is not None
-    lines = []
-    for line in process.stdout:
-        lines.append(line)
-        if line.startswith(start):
-            return
-    raise AssertionError(f"no line starts with {start!r}: {lines} {process.communicate()}")
 
 
 def newest(run: Path) -> int:
@@ -145,8 +135,8 @@ def test_stopped_by_every_signal_a_run_ends_with_the_same_bits(tiny_corpus: Prep
         command = train_command(tiny_corpus, run, *WATCHED)
         if number == signal.SIGHUP and signal.getsignal(number) == signal.SIG_IGN:
             continue  # these tests run under nohup
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-            until(process, f"step {step}/")
+        with WarmProcess(command, stdout=subprocess.PIPE) as process:
+            read_until(f"step {step}/", process)
             process.send_signal(number)
             said = process.communicate()[0]
         assert process.returncode == stop_code(number)
@@ -157,8 +147,8 @@ def test_stopped_by_every_signal_a_run_ends_with_the_same_bits(tiny_corpus: Prep
         assert last.startswith(f"stopped on request ({number.name}) at step ")
         assert last.endswith("; the same command continues the run")
     # A reader who has seen enough of its output (`| head`) does not end a training.
-    with subprocess.Popen(train_command(tiny_corpus, run, *WATCHED), stdout=subprocess.PIPE, text=True) as process:
-        until(process, "step ")
+    with WarmProcess(train_command(tiny_corpus, run, *WATCHED), stdout=subprocess.PIPE) as process:
+        read_until("step ", process)
         assert process.stdout is not None
         process.stdout.close()
         assert process.wait() == 0
@@ -179,7 +169,7 @@ def test_a_terminal_that_nobody_reads_holds_up_neither_steps_nor_the_end(
     command = train_command(tiny_corpus, tmp_path / "run", *endless)
     waiting = "until grep -q '\"step\": 5,' " + str(tmp_path / "run/journal/rank-0.jsonl") + "; do sleep 0.1; done"
     notice = "train.on_preemption_notice=" + json.dumps(["sh", "-c", waiting])
-    with subprocess.Popen([*command, notice], stdout=theirs, stderr=theirs) as process:
+    with WarmProcess([*command, notice], stdout=theirs, stderr=theirs) as process:
         os.close(theirs)
         # The notice comes when the journal tells of a fifth step, and counts as a SIGUSR1: the run is to go on.
         assert process.wait() == stop_code(signal.SIGUSR1)
@@ -196,7 +186,7 @@ def test_a_process_that_waits_for_others_to_come_is_stopped_at_once(
 ) -> None:
     environment = rank_environments(TOGETHER)[0]
     command = train_command(tiny_corpus, tmp_path / "run")
-    with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as process:
+    with WarmProcess(command, env=environment, stderr=subprocess.PIPE) as process:
         while True:
             try:
                 # Once the store takes connections the roll call has begun.
@@ -216,7 +206,7 @@ def test_left_alone_again_and_again_a_run_ends_with_the_same_bits(tiny_corpus: P
         assert [process.wait() for process in processes] == [0, 0]
     # The first process dies: the second one saves the last whole step.
     with started_ranks([tiny_corpus] * 2, [run] * 2, TOGETHER, *WATCHED) as (first, second):
-        until(first, "step 3/")
+        read_until("step 3/", first)
         first.kill()
         said = second.communicate()[1]
         step = newest(run)
@@ -229,7 +219,7 @@ def test_left_alone_again_and_again_a_run_ends_with_the_same_bits(tiny_corpus: P
     # The second one hangs when an evaluation is due, and the first is asked to stop: it cannot wait for ever.
     hasty = (*WATCHED, "train.stop_seconds=10", f"checkpoint.mirror={tmp_path / 'place'}")
     with started_ranks([tiny_corpus] * 2, [run] * 2, TOGETHER, *hasty) as (first, second):
-        until(first, "step 6/")
+        read_until("step 6/", first)
         second.send_signal(signal.SIGSTOP)
         first.send_signal(signal.SIGUSR1)
         assert "stopped by SIGUSR1 without the other processes; the state after step" in first.communicate()[1]
@@ -238,7 +228,7 @@ def test_left_alone_again_and_again_a_run_ends_with_the_same_bits(tiny_corpus: P
     # Asked again, it does not wait for the deadline.
     patient = (*WATCHED, "train.stop_seconds=100000")
     with started_ranks([tiny_corpus] * 2, [run] * 2, TOGETHER, *patient) as (first, second):
-        until(first, "step 9/")
+        read_until("step 9/", first)
         second.send_signal(signal.SIGSTOP)
         first.send_signal(signal.SIGTERM)
         while first.poll() is None:
@@ -251,7 +241,7 @@ def test_left_alone_again_and_again_a_run_ends_with_the_same_bits(tiny_corpus: P
     assert newest(run) >= 9
     # One is asked to stop, both vote and end with the signal's code.
     with started_ranks([tiny_corpus] * 2, [run] * 2, TOGETHER, *WATCHED) as (first, second):
-        until(first, f"step {newest(run) + 1}/")
+        read_until(f"step {newest(run) + 1}/", first)
         second.send_signal(signal.SIGHUP)
         assert [process.wait() for process in (first, second)] == [stop_code(signal.SIGHUP)] * 2
     with started_ranks([tiny_corpus] * 2, [run] * 2, TOGETHER, LONGER) as processes:
@@ -266,7 +256,7 @@ def test_what_is_saved_when_a_process_is_lost_is_copied_to_the_mirror(
     run, place = tmp_path / "run", tmp_path / "place"
     settings = (*WATCHED, f"checkpoint.mirror={place}")
     with started_ranks([tiny_corpus] * 2, [run] * 2, TOGETHER, *settings) as (first, second):
-        until(first, "step 3/")
+        read_until("step 3/", first)
         second.kill()
         assert "is saved, and the same command goes on from there" in first.communicate()[1]
         assert first.returncode == LOST_PEER_CODE
@@ -279,7 +269,7 @@ def test_mpirun_leaves_no_time_to_vote(tiny_corpus: PreparedCorpus, tmp_path: Pa
     ranks = {"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "1", "OMPI_COMM_WORLD_LOCAL_RANK": "0"}
     ours, theirs = pty.openpty()
     command = train_command(tiny_corpus, tmp_path / "run", *WATCHED, "train.max_steps=1000000")
-    with subprocess.Popen(command, env={**os.environ, **ranks}, stdout=theirs, stderr=theirs) as process:
+    with WarmProcess(command, env={**os.environ, **ranks}, stdout=theirs, stderr=theirs) as process:
         os.close(theirs)
         said = b""
         while b"step 3/" not in said:

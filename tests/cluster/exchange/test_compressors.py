@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import torch
 from torch import Tensor
 
 from tandem.cluster.exchange.traffic import VALUES_PER_SCALE
+from tests import warm
 from tests.cluster.exchange.summing import (
     BREAK,
     END,
@@ -41,7 +41,7 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where the processes left what they found."""
     directory = tmp_path_factory.mktemp("sums")
     command = [sys.executable, "-m", "tests.cluster.exchange.summing", str(directory)]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    ended = warm.run(command, timeout=300)
     assert ended.returncode == 0, ended.stderr
     return directory
 

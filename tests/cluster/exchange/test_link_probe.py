@@ -10,6 +10,7 @@ import pytest
 
 from tandem.cluster.exchange.link_probe import FIRST_VALUES, SumTimes
 from tests.cluster.ranks import rank_environments
+from tests.warm import WarmProcess
 
 VALUES = 300_000
 
@@ -56,7 +57,7 @@ end_process()
 def test_all_processes_of_two_hosts_hear_the_same() -> None:
     """Two processes on one host, one on the other: who does not speak for its host takes part all the same."""
     processes = [
-        subprocess.Popen([sys.executable, "-c", MEASURE], env=environment, stdout=subprocess.PIPE, text=True)
+        WarmProcess([sys.executable, "-c", MEASURE], env=environment, stdout=subprocess.PIPE)
         for environment in rank_environments(["a", "a", "b"])
     ]
     said = [json.loads(process.communicate(timeout=120)[0]) for process in processes]

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from tests.cluster.ranks import rank_environments
+from tests.warm import WarmProcess
 
 pytestmark = pytest.mark.slow
 
@@ -42,13 +43,12 @@ PATIENT, SHORT = "60", "3"
 def joined(environments: Sequence[Mapping[str, str]], wait_before_last: bool = False) -> list[str]:
     """Start processes that join with these environments, the last after the one before is gone; what each prints."""
     processes = [
-        subprocess.Popen(
+        WarmProcess(
             [sys.executable, "-c", MEMBER],
             env={"JOIN_SECONDS": PATIENT, **environment},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            text=True,
         )
         for environment in environments
     ]

@@ -1,4 +1,4 @@
-"""A user's error under torchrun and mpirun: one process says it, all of them end with code 2."""
+"""A user's error in several processes, however they were started: one of them says it, all end with code 2."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ import pytest
 
 from tandem.corpus.prepared import PreparedCorpus
 from testbed.network_rig import mpirun_unavailable
+from tests.cluster.ranks import rank_environments
 from tests.conftest import TINY
+from tests.warm import WarmProcess
 
 pytestmark = pytest.mark.slow
 
@@ -33,11 +35,27 @@ def run(command: Sequence[str], **environment: str) -> subprocess.CompletedProce
     )
 
 
-@pytest.fixture(params=["torchrun", pytest.param("mpirun", marks=pytest.mark.long)])
+def run_ranks(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run a command in two processes that have torchrun's environment, and nobody who ends one with the other."""
+    processes = [
+        WarmProcess([*TANDEM, *arguments], env=place, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        for place in rank_environments(["vm", "vm"])
+    ]
+    said = "".join(process.communicate(timeout=200)[0] for process in processes)
+    assert processes[0].returncode == processes[1].returncode
+    return subprocess.CompletedProcess(arguments, processes[0].returncode, said)
+
+
+LAUNCHERS = ["ranks", *(pytest.param(name, marks=pytest.mark.long) for name in ("torchrun", "mpirun"))]
+
+
+@pytest.fixture(params=LAUNCHERS)
 def launch(request: pytest.FixtureRequest) -> Launch:
     """Runs a command in two processes and returns what both of them print."""
     if request.param == "mpirun" and (reason := mpirun_unavailable()):
         pytest.skip(reason)
+    if request.param == "ranks":
+        return run_ranks
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "tandem"]
     launcher = [*MPIRUN, "-n", "2", *TANDEM] if request.param == "mpirun" else [*torchrun, "--"]
     return lambda *arguments: run([*launcher, *arguments])
@@ -56,6 +74,7 @@ def test_an_unknown_setting(launch: Launch, tiny_corpus: PreparedCorpus, tmp_pat
     assert_said_once(launch("train", "demo", "model.nonsense=1", *files), "  model.nonsense: unknown; ")
 
 
+@pytest.mark.parametrize("launch", ["torchrun", pytest.param("mpirun", marks=pytest.mark.long)], indirect=True)
 def test_an_unknown_option(launch: Launch) -> None:
     assert_said_once(launch("train", "demo", "--nonsense"), "No such option: --nonsense")
 

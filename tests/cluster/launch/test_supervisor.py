@@ -16,6 +16,7 @@ from tandem.layout import checkpoint_directories
 from testbed.journals import read_journal
 from testbed.network_rig import Host, Rig, Ssh
 from tests.cluster.launch.test_ssh_launch import ENDLESS, ended, launched, start, train_arguments, wait_for_line
+from tests.training.processes import train_on_hosts
 
 pytestmark = pytest.mark.slow
 
@@ -74,8 +75,8 @@ def test_a_killed_process_costs_a_restart_and_no_bit(
     rig: Rig, ssh: str, tiny_corpus: PreparedCorpus, tmp_path: Path
 ) -> None:
     settings = (*SETTINGS, f"train.max_steps={STEPS}", f"checkpoint.every_steps={STEPS // 6}")
-    undisturbed = launched(rig, ssh, train_arguments(tiny_corpus, tmp_path / "undisturbed", *settings))
-    assert undisturbed.returncode == 0, undisturbed.stderr
+    for undisturbed in train_on_hosts([tiny_corpus] * 2, [tmp_path / "undisturbed"] * 2, ("vm1", "vm2"), *settings):
+        assert undisturbed.returncode == 0, undisturbed.stderr
     arguments = train_arguments(tiny_corpus, tmp_path / "run", *settings)
     process = start(rig, ssh, arguments, "--restarts", "2", env={"TANDEM_TOKEN": CANARY})
     with stopped_at_the_end(rig, process):

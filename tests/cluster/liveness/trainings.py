@@ -18,6 +18,7 @@ from tandem.corpus.prepared import PreparedCorpus
 from testbed.journals import read_journal
 from tests.cluster.ranks import rank_environments
 from tests.conftest import TINY
+from tests.warm import WarmProcess
 
 # Nothing takes so long, even on a machine that is busy with other things.
 DEADLINE = 240
@@ -94,12 +95,11 @@ def training(
         for rank, environment in enumerate(rank_environments(hosts)):
             if hanging is not None and rank == hanging[0]:
                 environment["HANG_IN_DATA"] = str(hanging[1])
-            started = subprocess.Popen(
+            started = WarmProcess(
                 command(corpus, run, *overrides),
                 env=environment,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
-                text=True,
             )
             processes.append(Process(rank, run, started))
         yield processes

@@ -39,6 +39,7 @@ from tandem.doctor.gpu_memory import Batching, batching_on
 from tandem.errors import TandemError
 from tandem.model.transformer import Transformer
 from testbed.published_speeds import DROPOUT, OLD_NVIDIA, PUBLISHED, Published
+from tests import warm
 
 VOCABULARY = 32_000
 
@@ -218,7 +219,7 @@ def test_people_read_the_same_figures() -> None:
 
 
 def _doctor(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-m", "tandem", "doctor", *arguments], capture_output=True, text=True)
+    return warm.run([sys.executable, "-m", "tandem", "doctor", *arguments])
 
 
 def test_the_command_line_needs_no_card_and_no_pytorch() -> None:

@@ -17,6 +17,7 @@ from rehearsal.build import available
 from tandem.doctor.self_test.check_result import FAILED, NOT_APPLICABLE, PASSED, CheckResult, Outcome, anonymous
 from tests.cluster.ranks import rank_environments
 from tests.places import REPOSITORY
+from tests.warm import WarmProcess, warm_server
 
 TINY = (
     *("model.d_model=64", "model.heads=2", "model.d_ff=64", "model.encoder_layers=1", "model.decoder_layers=1"),
@@ -36,13 +37,13 @@ def compiled() -> None:
 
 
 def start(module: str, *arguments: str, environment: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
-    return subprocess.Popen(
+    return WarmProcess(
         [sys.executable, "-W", "ignore", "-m", module, *arguments],
         cwd=REPOSITORY,
         env={**os.environ, "TANDEM_HOST": HOST, **(environment or {})},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        text=True,
+        by=warm_server("tandem" if module == "tandem" else "rehearsal.device"),
     )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -18,6 +17,7 @@ from tandem.config import CorpusConfig
 from tandem.corpus.prepare.pipeline import prepare
 from tandem.corpus.text_files import CorpusTexts
 from tandem.demo import write_demo_text
+from tests import warm
 from tests.conftest import SPLITS, made_once
 from tests.serving.page.holding_proxy import HoldingProxy
 from tests.serving.servers import RunningServer, running
@@ -102,7 +102,7 @@ def demo_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
         prepare(CorpusTexts([files["train"]], files["dev"], files["test"]), corpus, CorpusConfig(vocab_size=2000))
         settings = [f"train.max_steps={STEPS}", f"evaluation.every_steps={STEPS}", f"checkpoint.every_steps={STEPS}"]
         command = ["train", "demo", *settings, "--corpus", str(corpus), "--run", str(folder / "run")]
-        subprocess.run([sys.executable, "-m", "tandem", *command], check=True, capture_output=True)
+        warm.run([sys.executable, "-m", "tandem", *command], check=True)
 
     return made_once("page-model", make, tmp_path_factory) / "run"
 
