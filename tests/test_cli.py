@@ -318,7 +318,10 @@ def test_config_show_prints_what_config_reads(run_tandem: Tandem, tmp_path: Path
     [
         (("translate", "nowhere", "x"), ["nowhere: no such directory", "tandem train"]),
         (("evaluate", "nowhere"), ["nowhere: no such directory"]),
-        (("config", "show", "tiny"), ["tiny: neither a preset (demo, small, transformer-base, transformer-big)"]),
+        (
+            ("config", "show", "giant"),
+            ["giant: neither a preset (demo, small, tiny, transformer-base, transformer-big)"],
+        ),
         (("train", "demo", "--corpus", "nowhere", "--run", "run"), ["nowhere", "tandem prepare"]),
         (("train", "demo", "train.max_step=3", "--corpus", "x", "--run", "run"), ["did you mean train.max_steps?"]),
     ],

@@ -12,9 +12,9 @@ from pydantic import ValidationError
 from tandem.config import PRESET_DIRECTORY, Config, Difference, Section, contradictions, differences, dump, presets
 from tandem.errors import TandemError
 
-PRESETS = ["demo", "small", "transformer-base", "transformer-big"]
+PRESETS = ["demo", "small", "tiny", "transformer-base", "transformer-big"]
 
-# The recipe of OpenSeq2Seq's transformer-base and -big, and the shape of `small`, as published or agreed upon.
+# The recipe of OpenSeq2Seq's transformer-base and -big, and the shapes of `small` and `tiny`, as agreed upon.
 ORIGINAL_RECIPE = {
     "model.encoder_layers": 6,
     "model.decoder_layers": 6,
@@ -58,6 +58,16 @@ GOLDEN: dict[str, dict[str, object]] = {
         "model.heads": 4,
         "model.d_ff": 1024,
         "corpus.vocab_size": 8000,
+    },
+    "tiny": {
+        "model.encoder_layers": 4,
+        "model.decoder_layers": 4,
+        "model.d_model": 128,
+        "model.heads": 4,
+        "model.d_ff": 256,
+        "model.dropout": 0.3,
+        "corpus.vocab_size": 8000,
+        "train.ema_decay": 0.998,
     },
 }
 SECTIONS = [(name, type(section)) for name, section in Config()]

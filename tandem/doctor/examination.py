@@ -100,7 +100,9 @@ def _stage(name: str, progress: ProgressCallback) -> Iterator[None]:
 
 def needs_of_run(config: Config, values: int, vocabulary: int, machines: Sequence[Machine]) -> Needs:
     floats, kept = values * FLOAT32, config.checkpoint
-    checkpoint = CHECKPOINT_FLOATS * floats
+    # A moving average of the weights is one more vector, in memory and in a checkpoint.
+    averages = int(config.train.ema_decay is not None)
+    checkpoint = (CHECKPOINT_FLOATS + averages) * floats
     memory, fitting = None, None
     smallest = min((gpu.memory_bytes for machine in machines for gpu in machine.gpus), default=None)
     if smallest and is_estimated(config.model):
@@ -109,7 +111,7 @@ def needs_of_run(config: Config, values: int, vocabulary: int, machines: Sequenc
         memory, fitting = needed_and_fitting(config, vocabulary, smallest, batching, len(machines))
     return Needs(
         parameters=values,
-        memory_bytes=TRAINING_FLOATS * floats,
+        memory_bytes=(TRAINING_FLOATS + averages) * floats,
         gpu_memory=memory,
         fitting=fitting,
         checkpoint_bytes=checkpoint,

@@ -57,6 +57,7 @@ class StopWish:
 
     def __init__(self, vote: Callable[[], float] = lambda: 0.0, tell: Callable[[], None] = lambda: None) -> None:
         self._vote, self._tell = vote, tell
+        self._told = False
 
     def check(self) -> None:
         """Leave `sharing` if this process was asked to stop."""
@@ -69,12 +70,20 @@ class StopWish:
         try:
             yield
         except _AskedToStopError:
-            self._tell()
+            self._tell_once()
 
     def agree(self, world: World) -> None:
         """Go on together, or break off together."""
-        if votes := world.total(self._vote())[0]:
+        mine = self._vote()
+        if mine:
+            self._tell_once()
+        if votes := world.total(mine)[0]:
             raise EvaluationStoppedError(votes)
+
+    def _tell_once(self) -> None:
+        if not self._told:
+            self._told = True
+            self._tell()
 
 
 def evaluate(

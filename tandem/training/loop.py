@@ -68,7 +68,8 @@ def loop(trainer: Trainer) -> Ended:
         except DivergedError as diverged:
             trainer.roll_back(diverged)
             trainer.catch_up()
-            reason = None
+            # Asked to stop in the evaluation that is made up for, it goes on with that one the next time.
+            reason = trainer.reason_to_stop() if trainer.state.progress.unevaluated else None
     return trainer.end(reason)
 
 

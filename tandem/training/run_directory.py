@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict
@@ -26,9 +27,8 @@ from tandem.layout import (
 )
 from tandem.schedules.schedule import schedule_of
 from tandem.storage import read_json, try_lock, write_json, write_whole
-from tandem.training.checkpoints.checkpoint import remove
+from tandem.training.origin import Origin, origin_of
 from tandem.training.run_lease import leased
-from tandem.training.starting_point import Origin, origin_of
 
 if TYPE_CHECKING:
     from tandem.training.checkpoints.other_run import OtherRun
@@ -145,7 +145,7 @@ def create_or_check(
     corpus.verify()
     paths = RunPaths(directory)
     # What a start that was killed half-way has left.
-    remove(paths.start)
+    shutil.rmtree(paths.start, ignore_errors=True)
     if begins_with is not None:
         begins_with.save(paths)
     write_whole(directory / TOKENIZER_FILE, (corpus.directory / TOKENIZER_FILE).read_bytes())

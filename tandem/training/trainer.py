@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import secrets
 import signal
 import time
@@ -11,10 +10,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import torch
-
-import tandem
-from tandem.cluster.devices import gpu_of
 from tandem.cluster.exchange.exchange import Exchange
 from tandem.cluster.exchange.strategy import make_exchange
 from tandem.cluster.exchange.traffic import BASELINE
@@ -25,7 +20,7 @@ from tandem.layout import RunPaths, checkpoint_directories
 from tandem.monitor.activity import ACTIVITY
 from tandem.monitor.journal import Recorder
 from tandem.monitor.network_interfaces import TrafficMeter
-from tandem.monitor.records import FINISHED, Ended, Noticed, Planned, Progressed, RolledBack, Started
+from tandem.monitor.records import FINISHED, Ended, Noticed, Progressed, RolledBack
 from tandem.monitor.step_clock import StepClock
 from tandem.training.batches import Batches, GlobalBatch
 from tandem.training.checkpoints.background_saves import BackgroundSaves
@@ -41,8 +36,10 @@ from tandem.training.faults.divergence import DivergedError, LossExplosionError,
 from tandem.training.faults.emergency import EmergencySaver
 from tandem.training.faults.stopping import ASKED_TO_STOP, vote_for, voted_signal
 from tandem.training.host_monitor import HostMonitor
+from tandem.training.origin import Origin
 from tandem.training.run_directory import Run
-from tandem.training.starting_point import Origin, read_start
+from tandem.training.start_records import planned, started
+from tandem.training.starting_point import read_start
 from tandem.training.startup.exchange_plan import plan_exchange
 from tandem.training.step import Stepper
 from tandem.training.step_result import StepResult, sum_over_processes
@@ -72,9 +69,9 @@ class Trainer:
         known = None if origin is None else (str(origin), origin.first_step)
         self.origin: str | None
         """The model of another run that the run began with, in words."""
-        self._first_step: int
+        self.first_step: int
         """The step that the run began after."""
-        self.origin, self._first_step = world.broadcast(known) or (None, 0)
+        self.origin, self.first_step = world.broadcast(known) or (None, 0)
         self.choice = plan_exchange(config, world, self.state, self.batches, self._paths)
         self.exchange_state = ExchangeState(
             directory, world, self.choice.plan, config.exchange, config.checkpoint.keep_last, mirror
@@ -169,57 +166,13 @@ class Trainer:
 
     def begin(self) -> None:
         """Record what is about to happen."""
-        order, interface, plan = self.batches.order, self.world.interface, self.choice.plan
-        card = gpu_of(self.world.device)
-        self.recorder.record(
-            Started(
-                step=self.state.progress.step,
-                max_steps=self.config.train.max_steps,
-                version=tandem.__version__,
-                host=self.world.host_names[self.world.host],
-                hosts=list(self.world.host_names),
-                interface=None if interface is None else interface.name,
-                address=None if interface is None else interface.address,
-                process=os.getpid(),
-                rank=self.world.rank,
-                world_size=self.world.size,
-                device=self.world.device.type,
-                threads=torch.get_num_threads(),
-                parallel_micro_batches=len(self.state.working.models),
-                precision=self.config.train.precision,
-                parameters=sum(parameter.numel() for parameter in self.state.model.parameters()),
-                corpus_digest=self.corpus.digest,
-                training_pairs=order.kept,
-                pairs_left_out=order.left_out,
-                padding_share=order.padding_share(),
-                steps_per_epoch=self.batches.steps_per_epoch,
-                startup_seconds=sum(self.clock.lap().values()),
-                card=None if card is None else card.name,
-                card_memory_bytes=None if card is None else card.memory_bytes,
-                batch_tokens=self.batches.tokens,
-                micro_batches=self.batches.micro_batches,
-                compiled=self.config.model.compile == "on",
-                deterministic=card is None or self.config.train.deterministic,
-                frozen_parameters=self.state.flat.frozen.numel(),
-                origin=self.origin,
-                first_step=self._first_step,
-            )
-        )
+        self.recorder.record(started(self))
         if len(self.world.hosts) > 1:
-            self.recorder.record(
-                Planned(
-                    step=self.state.progress.step,
-                    exchange=plan.kind,
-                    local_steps=plan.local_steps,
-                    reason=self.choice.reason,
-                    slow_downs=self.choice.slow_downs,
-                    bytes_per_value=plan.strategy.sums_like(self.config.exchange).bytes_per_value,
-                )
-            )
+            self.recorder.record(planned(self))
         elif self.config.exchange.kind not in ("auto", BASELINE):
             self.notice(f"exchange.kind={self.config.exchange.kind} has no effect: all processes are on one host")
-        if order.left_out:
-            self.notice(f"{order.left_out:,} training pairs are longer than model.max_length and left out")
+        if left_out := self.batches.order.left_out:
+            self.notice(f"{left_out:,} training pairs are longer than model.max_length and left out")
         if self.state.progress.step:
             self.notice(f"continuing after step {self.state.progress.step:,}")
 
@@ -328,7 +281,7 @@ class Trainer:
                 self.state.progress.skipped = self.batches.skipped = plan.skipped
         progress = self.state.progress
         self.saves.went_back_to(progress.step)
-        self._evaluated_step = self._last_evaluated()
+        self._evaluated_step, self._before_evaluation = self._last_evaluated(), None
         self._mine, self._unlogged, self._exploded = [], [], None
         self.stepper.restart(self._make_exchange)
         self._restore_exchange_state()
@@ -352,7 +305,7 @@ class Trainer:
             self.world, self.store, self.exchange_state.can_resume, self.notice, before=step, newer=DIVERGED
         )
         every = self.config.checkpoint.every_steps
-        first_due = (self._first_step // every + 1) * every
+        first_due = (self.first_step // every + 1) * every
 
         def restore() -> None:
             if not self.world.is_leader:
@@ -362,7 +315,7 @@ class Trainer:
                 raise diverged
             self._restore_or_begin(found)
             if found is None:
-                self.store.go_back_to(self._first_step, (), DIVERGED)
+                self.store.go_back_to(self.first_step, (), DIVERGED)
 
         self.world.together(restore)
         broadcast_state(self.world, self.state)
@@ -402,7 +355,7 @@ class Trainer:
             self.stepper.stop_asked, progress.unevaluated = stopped.votes, True
             return
         progress.unevaluated = False
-        if self.origin is not None and progress.step == self._first_step:
+        if self.origin is not None and progress.step == self.first_step:
             progress.start_bleu = evaluated.bleu
         progress.note_bleu(evaluated.bleu, evaluated.first_sentences)
         self.recorder.record(evaluated)
@@ -426,7 +379,9 @@ class Trainer:
             return FINISHED
         if patience is not None and progress.evaluations_without_gain >= patience:
             return OUT_OF_PATIENCE
-        if not (self.stepper.stop_asked and self.stepper.exchange.in_sync_after(progress.step)):
+        # Where an evaluation was broken off, all processes have the same weights and are at the same step.
+        together = progress.unevaluated or self.stepper.exchange.in_sync_after(progress.step)
+        if not (self.stepper.stop_asked and together):
             return None
         self.stop_signal = voted_signal(self.stepper.stop_asked)
         # A process that no signal has reached was asked by the others' votes.

@@ -99,6 +99,31 @@ _TABLE = """step,epoch,train_loss,eval_loss,eval_bleu,learning_rate,seconds
 3,1.5,8.0,,,3e-4,1.25
 4,2,"7,5",8.0,1.25,4e-4,nan
 """
+_OPENNMT = """[2024-01-02 03:00:00,000 INFO] Parsed 2 corpora from -data.
+[2024-01-02 03:00:05,000 INFO] Step 50/ 400; acc: 20.1; ppl: 900.50; xent: 6.80; \
+lr: 0.00010; sents: 3200; bsz: 3500/3300/40; 9000/8500 tok/s; 20 sec;
+[2024-01-02 03:00:25,000 INFO] Step 100/ 400; acc: 30.2; ppl: 300.20; xent: 5.70; \
+lr: 0.00020; sents: 3200; bsz: 3500/3300/40; 9000/8500 tok/s; 40 sec;
+[2024-01-02 03:00:30,000 INFO] valid stats calculation
+[2024-01-02 03:00:30,500 INFO] Train perplexity: 500.1
+[2024-01-02 03:00:30,500 INFO] Validation perplexity: 250.3
+[2024-01-02 03:00:30,500 INFO] Validation accuracy: 33.1
+"""
+_SOCKEYE = """1\ttime-elapsed=30.5\tupdates=100\tepoch=0\tlearning-rate=0.0002\tperplexity-train=300.5\
+\tperplexity-val=250.1\tbleu-val=0.031
+2\ttime-elapsed=60.5\tupdates=200\tepoch=1\tlearning-rate=0.0002\tperplexity-train=200.5\
+\tperplexity-val=150.1\tbleu-val=0.101
+"""
+_TRAINER_STATE = """{"global_step": 40, "log_history": [
+{"epoch": 1.0, "grad_norm": 1.5, "learning_rate": 5e-05, "loss": 2.5, "step": 20},
+{"epoch": 1.0, "eval_bleu": 7.5, "eval_loss": 2.25, "eval_runtime": 2.0, "step": 20},
+{"epoch": 2.0, "loss": 2.0, "step": 40}, {"epoch": 2.0, "train_runtime": 250.0, "step": 40}], "max_steps": 40}
+"""
+_CURVE = "Wall time,Step,Value\n1700000000.5,100,6.5\n1700000050.5,200,5.5\n1700000100.5,300,5.0\n"
+_HISTORY = """{"_step": 10, "_runtime": 20.0, "_timestamp": 1700000020.0, \
+"train/loss": 3.5, "train/learning_rate": 0.001}
+{"_step": 20, "_runtime": 40.0, "_timestamp": 1700000040.0, "eval/loss": 3.0, "eval/bleu": 4.5}
+"""
 LOGS = {
     "marian": _MARIAN,
     "fairseq": _FAIRSEQ,
@@ -107,5 +132,11 @@ LOGS = {
     "openseq2seq": _OPENSEQ2SEQ,
     "mpirun": _MPIRUN,
     "table": _TABLE,
+    "opennmt": _OPENNMT,
+    "sockeye": _SOCKEYE,
+    "trainer-state": _TRAINER_STATE,
+    # TensorBoard names such a file after its curve.
+    "train_loss": _CURVE,
+    "wandb": _HISTORY,
 }
 """Texts by the name of the format."""

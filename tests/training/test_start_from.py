@@ -22,8 +22,8 @@ from tandem.reporting.examine_run import report
 from tandem.training.checkpoints.average import average_run
 from tandem.training.checkpoints.other_run import OtherRun
 from tandem.training.loop import train
+from tandem.training.origin import Origin
 from tandem.training.run_directory import Run
-from tandem.training.starting_point import Origin
 from testbed.journals import read_journal
 from tests.conftest import SPLITS
 from tests.training.processes import run_training, signal_training_when
@@ -253,6 +253,28 @@ def test_an_optimizer_does_not_know_what_was_frozen(
     (other / "config.yaml").write_text(text.replace("freeze: []", "freeze: [decoder]"))
     with pytest.raises(TandemError, match=r"froze decoder, of which there are no means to take over; leave --with-opt"):
         OtherRun(other, with_optimizer=True).read(tiny_config("train.max_steps=20"), tiny_corpus)
+
+
+def test_a_damaged_optimizer_is_not_taken_over(
+    trained: Path, tiny_corpus: PreparedCorpus, tiny_config: Make, tmp_path: Path
+) -> None:
+    shutil.copytree(trained, tmp_path / "other")
+    damaged = newest(tmp_path / "other") / OPTIMIZER_FILE
+    damaged.write_bytes(damaged.read_bytes()[:-1])
+    with pytest.raises(
+        TandemError, match=rf"^--with-optimizer: {damaged}: damaged, .*; leave it out, or name another$"
+    ):
+        OtherRun(newest(tmp_path / "other"), with_optimizer=True).read(tiny_config("train.max_steps=20"), tiny_corpus)
+
+
+def test_checkpoints_may_lie_on_another_disk(
+    trained: Path, tiny_corpus: PreparedCorpus, tiny_config: Make, tmp_path: Path
+) -> None:
+    shutil.copytree(trained, tmp_path / "other")
+    (tmp_path / "other/best").rename(tmp_path / "elsewhere")
+    (tmp_path / "other/best").symlink_to(tmp_path / "elsewhere")
+    start = OtherRun(tmp_path / "other").read(tiny_config(), tiny_corpus)
+    assert start.origin.checkpoint.startswith("best/step-")
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -52,7 +53,7 @@ def read_trainer_state(path: Path) -> RunRecord:
 def _contents(path: Path) -> dict[str, Any]:
     try:
         state = json.loads(path.read_text(encoding="utf-8", errors="replace"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise TandemError(f"{path}: is not whole JSON ({error}); look for the file in another checkpoint") from error
     if not isinstance(state, dict) or not isinstance(state.get("log_history"), list):
         raise TandemError(f"{path}: has no log_history; give a trainer_state.json as HuggingFace's Trainer writes it")
@@ -60,7 +61,9 @@ def _contents(path: Path) -> dict[str, Any]:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    """Whether it is a number that a float can hold; JSON's integers have any length."""
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    return isinstance(value, float) or (whole and abs(value) <= sys.float_info.max)
 
 
 def _group(files: Sequence[Path], top: Path) -> Iterator[Candidate]:

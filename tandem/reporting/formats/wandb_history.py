@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -36,7 +37,10 @@ def read_wandb(path: Path) -> RunRecord:
 def _number(cell: Any) -> float | None:
     if isinstance(cell, str):
         return number(cell) if cell else None
-    return float(cell) if isinstance(cell, int | float) and not isinstance(cell, bool) else None
+    if isinstance(cell, bool) or not isinstance(cell, int | float):
+        return None
+    # JSON's integers have any length.
+    return float(cell) if isinstance(cell, float) or abs(cell) <= sys.float_info.max else None
 
 
 def _rows(path: Path) -> Iterator[Mapping[str, Any]]:
@@ -51,7 +55,7 @@ def _rows(path: Path) -> Iterator[Mapping[str, Any]]:
     for line in (first, *lines):
         try:
             row = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             continue
         if isinstance(row, dict):
             yield row

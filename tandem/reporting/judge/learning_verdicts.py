@@ -40,7 +40,7 @@ NO_TRANSLATION_BLEU = 2.0
 COLLAPSED_SHARE = 0.1
 # A blow-up: half of what was learnt is lost, by a nat at least, and half of that within a tenth of the points.
 # Overfitting may lose as much, but creeps.
-LOST_SHARE, LOST_NATS, ABRUPT_SHARE, ABRUPT_POINTS = 0.5, 1.0, 0.5, 0.1
+LOST_SHARE, MUCH_NATS, LOST_NATS, ABRUPT_SHARE, ABRUPT_POINTS = 0.5, 0.5, 1.0, 0.5, 0.1
 # No human language is this predictable from another; only broken data is, or a corpus that BLEU shows to be easy.
 IMPLAUSIBLE_NATS, EASY_BLEU = 0.1, 50.0
 # At a perplexity of 150 a model has learnt which words there are, and little else.
@@ -283,11 +283,14 @@ def _perplexity(loss: Curve) -> float:
 
 
 def _has_lost_most(loss: Curve) -> bool:
-    """Whether a loss has risen again by most of what it had fallen."""
+    """Whether a loss has risen again by most of what it had fallen, little for a model that was trained before.
+
+    So it must be much by itself, too.
+    """
     if len(loss) < FEWEST_EVALUATIONS_AT_ALL:
         return False
     found = turn(loss, lower_is_better=True)
-    return found.beyond(TURNED_NATS) and found.worsening > LOST_SHARE * (loss.values[0] - found.best)
+    return found.beyond(TURNED_NATS) and found.worsening > max(LOST_SHARE * (loss.values[0] - found.best), MUCH_NATS)
 
 
 def _has_blown_up(loss: Curve) -> bool:

@@ -69,13 +69,13 @@ def summarise_steps(run: RunRecord, processors: ProcessorFacts | None = None) ->
 
 def _cause(run: RunRecord, processors: ProcessorFacts | None, step: float) -> str:
     """Why the stretch that ends at a step took long: who else had the processors, or the part that grew most."""
-    # Compute grows when somebody else computes, too.
-    if processors is not None and (by := processors.by_at(step)) is not None:
-        return by
     excess = {}
     for part, curve in run.parts.items():
         index = int(np.searchsorted(curve.at, step))
         # Evaluating and saving are not counted among the seconds of a step.
         if part not in NOT_TRAINING and index < len(curve):
             excess[part] = float(curve.values[index] - np.median(curve.values))
-    return max(excess, key=lambda part: excess[part]) if excess else "unknown"
+    grown = max(excess, key=lambda part: excess[part]) if excess else "unknown"
+    # Compute, and no other part, grows when somebody else computes, too.
+    by = processors.by_at(step) if processors is not None and grown in ("compute", "unknown") else None
+    return by or grown

@@ -16,7 +16,7 @@ from tandem.training.checkpoints.checkpoint_store import (
     CheckpointStore,
     damaged_checkpoints,
     name_damaged,
-    say_optimizer_damage,
+    say_resume_damage,
 )
 from tandem.training.run_directory import Run
 
@@ -60,5 +60,5 @@ def average_run(run: Run, *, last: int | None, best: int | None) -> Checkpoint:
     if damaged:
         log.warning("%s: %s; the others are averaged", run.directory, name_damaged(damaged))
     for checkpoint in found:
-        say_optimizer_damage(checkpoint)
+        say_resume_damage(checkpoint)
     return average(found, run.averaged)

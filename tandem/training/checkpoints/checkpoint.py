@@ -26,7 +26,15 @@ from torch import Tensor
 
 import tandem
 from tandem.errors import TandemError
-from tandem.layout import MODEL_FILE, OPTIMIZER_FILE, STATE_FILE, SUMS_FILE, checkpoint_directories, checkpoint_step
+from tandem.layout import (
+    MODEL_FILE,
+    OPTIMIZER_FILE,
+    STATE_FILE,
+    SUMS_FILE,
+    UNAVERAGED_FILE,
+    checkpoint_directories,
+    checkpoint_step,
+)
 from tandem.storage import error_in_words, fsync_path, fsync_tree, sha256_of
 from tandem.training.train_state import TrainState
 from tandem.untrusted_folder import foreign_entry, foreign_name
@@ -34,6 +42,8 @@ from tandem.untrusted_folder import foreign_entry, foreign_name
 FORMAT = 2
 # Format 1 had no file of digests: its state.json is taken as it is.
 FORMAT_WITHOUT_SUMS = 1
+# Files that only a training that goes on needs.
+RESUME_FILES = (OPTIMIZER_FILE, UNAVERAGED_FILE)
 # Directories with this prefix are being written or removed; no reader looks at them.
 HIDDEN = "."
 # The end of a hidden name under which a whole checkpoint waits until another has its name.
@@ -56,8 +66,8 @@ class Checkpoint:
 
     directory: Path
     state: Mapping[str, Any]
-    optimizer_damage: str = ""
-    """What is wrong with the optimizer's file, where only the weights were asked for; empty if nothing is."""
+    resume_damage: str = ""
+    """What is wrong with a file that only resuming needs, where the weights were asked for; empty if nothing is."""
 
     @property
     def step(self) -> int:
@@ -155,13 +165,13 @@ def digest_lines(digests: Mapping[str, str]) -> bytes:
 def read(directory: Path) -> Checkpoint:
     """Open a checkpoint and check every file against its digest."""
     checkpoint = read_weights(directory)
-    if checkpoint.optimizer_damage:
-        raise DamagedCheckpointError(checkpoint.optimizer_damage)
+    if checkpoint.resume_damage:
+        raise DamagedCheckpointError(checkpoint.resume_damage)
     return checkpoint
 
 
 def read_weights(directory: Path) -> Checkpoint:
-    """The same for whoever needs the weights alone: a damaged optimizer is no error, and stands in the checkpoint."""
+    """The same for whoever needs the weights alone: what only resuming needs may be damaged, which is noted."""
     try:
         if foreign := foreign_entry(directory):
             raise DamagedCheckpointError(f"{directory}: not read: {foreign}")
@@ -180,10 +190,10 @@ def read_weights(directory: Path) -> Checkpoint:
         checkpoint = Checkpoint(directory, state)
         if checkpoint_step(directory) not in (None, checkpoint.step):
             raise DamagedCheckpointError(f"{directory / STATE_FILE}: damaged, it speaks of step {checkpoint.step}")
-        optimizer_damage = _check_files(directory, state, sums)
+        resume_damage = _check_files(directory, state, sums)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise DamagedCheckpointError(f"{directory}: not a whole checkpoint ({error_in_words(error)})") from error
-    return replace(checkpoint, optimizer_damage=optimizer_damage)
+    return replace(checkpoint, resume_damage=resume_damage)
 
 
 def _check_numbers(state: Mapping[str, Any]) -> None:
@@ -194,19 +204,19 @@ def _check_numbers(state: Mapping[str, Any]) -> None:
 
 
 def _check_files(directory: Path, state: Mapping[str, Any], sums: bytes | None) -> str:
-    """Compare every file with the digests that were taken when it was written; what is wrong with the optimizer's."""
+    """Compare every file with the digest that was taken of it; what is wrong with one that only resuming needs."""
     if foreign := foreign_name(state["files"]):
         raise DamagedCheckpointError(f"{directory}: not read: {foreign}")
     digests = {name: str(facts["sha256"]) for name, facts in state["files"].items()}
     faults = {name: fault for name, digest in digests.items() if (fault := _file_fault(directory / name, digest))}
-    optimizer_damage = faults.pop(OPTIMIZER_FILE, "")
+    resume_damage = next((damage for name in RESUME_FILES if (damage := faults.pop(name, ""))), "")
     if faults:
         raise DamagedCheckpointError(next(iter(faults.values())))
     # Made anew and compared as a whole, so that no byte of it can be another either.
     expected = digest_lines(digests | {STATE_FILE: sha256_of(directory / STATE_FILE)})
     if state["format"] != FORMAT_WITHOUT_SUMS and sums != expected:
         raise DamagedCheckpointError(f"{directory / SUMS_FILE}: damaged or missing")
-    return optimizer_damage
+    return resume_damage
 
 
 def _file_fault(path: Path, digest: str) -> str:

@@ -224,10 +224,10 @@ def name_damaged(damaged: Iterable[int]) -> str:
     return f"steps {', '.join(steps)} are damaged" if len(steps) > 1 else f"step {steps[0]} is damaged"
 
 
-def say_optimizer_damage(checkpoint: Checkpoint) -> None:
+def say_resume_damage(checkpoint: Checkpoint) -> None:
     """A line in the log for a checkpoint whose weights are used, and which no training would go on from."""
-    if checkpoint.optimizer_damage:
-        log.warning("%s; the weights beside it are whole, and are used", checkpoint.optimizer_damage)
+    if checkpoint.resume_damage:
+        log.warning("%s; the weights beside it are whole, and are used", checkpoint.resume_damage)
 
 
 def _usable(directories: Iterable[tuple[int, Path]], damaged: dict[int, str] | None) -> Iterator[Checkpoint]:

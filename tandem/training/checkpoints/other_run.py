@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -15,12 +16,13 @@ from tandem.corpus.tokenizer import Tokenizer
 from tandem.errors import TandemError
 from tandem.layout import EXPORT_FILE, MODEL_FILE, OPTIMIZER_FILE, RUN_FILE, STATE_FILE
 from tandem.model.translation_model import build_model
-from tandem.training.checkpoints.checkpoint import Checkpoint
+from tandem.training.checkpoints.checkpoint import Checkpoint, DamagedCheckpointError
 from tandem.training.checkpoints.restore import choose_checkpoint
 from tandem.training.faults.divergence import LossHistory
 from tandem.training.loss_scale import LossScale
+from tandem.training.origin import Origin
 from tandem.training.run_directory import SHAPE, Run
-from tandem.training.starting_point import Origin, StartingPoint
+from tandem.training.starting_point import StartingPoint
 from tandem.training.train_state import TrainingProgress
 
 # Checkpoints that are named after what they are, below a run.
@@ -49,7 +51,8 @@ class OtherRun:
         origin = Origin(
             place=str(self.place.resolve()),
             run=str(run.directory.resolve()),
-            checkpoint=str(checkpoint.directory.resolve().relative_to(run.directory.resolve())),
+            # Without following links: a run's checkpoints may lie on another disk.
+            checkpoint=os.path.relpath(checkpoint.directory, run.directory),
             step=checkpoint.step,
             bleu=checkpoint.bleu,
             with_optimizer=self.with_optimizer,
@@ -93,6 +96,8 @@ class OtherRun:
                 f"--with-optimizer: {checkpoint.directory} holds weights alone; name {run.directory}/last or one of "
                 f"{run.checkpoints}"
             )
+        if checkpoint.resume_damage:
+            raise DamagedCheckpointError(f"--with-optimizer: {checkpoint.resume_damage}; leave it out, or name another")
         thawed = [part for part in run.config.optimizer.freeze if part not in config.optimizer.freeze]
         if thawed:
             raise TandemError(

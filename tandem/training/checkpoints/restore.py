@@ -15,7 +15,7 @@ from tandem.training.checkpoints.checkpoint_store import (
     CheckpointStore,
     damaged_checkpoints,
     name_damaged,
-    say_optimizer_damage,
+    say_resume_damage,
 )
 from tandem.training.run_directory import Run
 
@@ -36,7 +36,7 @@ def load_model(run: Run, checkpoint: Checkpoint, device: torch.device) -> Transl
 def choose_checkpoint(run: Run, choice: str) -> Checkpoint:
     """`best`, `last`, `averaged`, or the path of a checkpoint directory; its weights are whole."""
     chosen = _chosen(run, choice)
-    say_optimizer_damage(chosen)
+    say_resume_damage(chosen)
     return chosen
 
 

@@ -74,6 +74,7 @@ def end_at_once(trainer: Trainer, number: int) -> NoReturn:
             best_bleu=progress.best_bleu,
             best_step=progress.best_step,
             best_first_sentences=progress.best_first_sentences,
+            start_bleu=progress.start_bleu,
             seconds={},
             signal=name,
             at_once=True,

@@ -162,6 +162,7 @@ def test_torch_is_not_imported(tmp_path: Path) -> None:
     write_events(tmp_path, [("loss", 1, 5.0, 1e9)])
     code = (
         "import sys; from pathlib import Path; from tandem.reporting.formats.find_run import read_run; "
+        "import tandem.reporting.formats.tandem_run, tandem.translation.translator; "
         f"read_run(Path({str(tmp_path)!r})); print('torch' in sys.modules)"
     )
     printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

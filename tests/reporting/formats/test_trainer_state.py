@@ -58,7 +58,9 @@ def test_of_the_checkpoints_of_a_run_the_last_tells_all(tmp_path: Path) -> None:
     ("text", "said"),
     [
         ('{"log_history": [{"step": 1, "lo', "is not whole JSON"),
+        ('{"log_history": ' + "[" * 100_000, "is not whole JSON"),
         ('{"log_history": 3}', "has no log_history"),
+        ('{"log_history": [{"step": 1, "loss": 1%s}]}' % ("0" * 400), "none of the scalars is known"),
         ('{"log_history": [{"step": 1, "epoch": 0.5}]}', "none of the scalars is known"),
     ],
 )

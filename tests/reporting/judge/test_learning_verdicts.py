@@ -122,6 +122,15 @@ CASES = {
         "converged",
         "yes",
     ),
+    "a trained model that loses a little": (
+        run(
+            curve(1.5 + 0.0015 * np.arange(40), 0.002),
+            curve(30 - 0.025 * np.arange(40), 0.05),
+            train_loss=curve(1.2 + 0.0025 * np.arange(40), 0.002),
+        ),
+        "converged",
+        "yes",
+    ),
     "a perplexity that falls to one": (run(curve(0.02 + np.exp(-STEPS / 1000), 0.001)), "degenerate", "unknown"),
     "a hopeless level, seen from the middle of the run": (
         run(Curve(STEPS + 50_000, curve(np.full(40, 6.0), 0.01).values)),
