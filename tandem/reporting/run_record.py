@@ -225,6 +225,8 @@ class RunRecord:
     sessions: tuple[TrainingSession, ...] = ()
     origin: str | None = None
     """The other model that the run began with, in words; None if it began with weights of its own."""
+    first_step: float = 0.0
+    """The step that the run began after; above 0 if it took over another run's optimizer and step."""
     steps_before: float = 0.0
     """Steps from before the data begins, as in a run that was brought back from a mirror."""
     max_steps: float | None = None

@@ -98,6 +98,7 @@ def read_tandem_run(directory: Path) -> RunRecord:
         roll_backs=tuple(f"{back.reason}; it {back.remedy}" for back in history.roll_backs),
         sessions=tuple(history.sessions),
         origin=None if start is None else start.origin,
+        first_step=float(history.first_step),
         steps_before=float(history.steps_before),
         max_steps=float(start.max_steps) if start else float(config.train.max_steps) if config else None,
         train_loss=_curve(progress, "train_loss"),

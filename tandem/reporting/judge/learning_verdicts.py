@@ -72,7 +72,8 @@ class Learning:
         self.turned = self.loss_turn is not None and self.loss_turn.beyond(TURNED_NATS)
         # A line through a curve's fall and its rise would tell neither.
         since = self.loss_turn.best_at if self.turned and self.loss_turn is not None else 0.0
-        self.loss_slope, self.bleu_slope = recent_slope(self.loss, since), recent_slope(self.bleu)
+        self.loss_slope = recent_slope(self.loss, since, run.first_step)
+        self.bleu_slope = recent_slope(self.bleu, first_step=run.first_step)
         self.evaluations = max(len(self.loss), len(self.bleu))
         self.bleu_since_turn = None
         """How BLEU has changed since the evaluation loss was at its best."""
@@ -197,7 +198,7 @@ class Learning:
         if self.evaluations >= FEWEST_EVALUATIONS or proven or not expected:
             return None
         # The training loss has many points: where it falls and every evaluation was better than the last, all agree.
-        train_slope = recent_slope(self.run.train_loss)
+        train_slope = recent_slope(self.run.train_loss, first_step=self.run.first_step)
         ever_better = bool((np.diff(self.loss.values) < 0).all() and (np.diff(self.bleu.values) > 0).all())
         if ever_better and train_slope is not None and _gains(train_slope, -1, WORTH_NATS):
             falls = f"the training loss changes by {train_slope.per_doubling:+.3f} (±{2 * train_slope.error:.3f})"

@@ -81,13 +81,14 @@ def noise(values: FloatArray) -> float:
     return robust_spread(np.diff(values, 2)) / math.sqrt(SECOND_DIFFERENCE_VARIANCE)
 
 
-def recent_slope(curve: Curve, since: float = 0.0) -> Slope | None:
+def recent_slope(curve: Curve, since: float = 0.0, first_step: float = 0.0) -> Slope | None:
     """A straight line over the logarithm of the steps through the recent points; None if there are too few.
 
-    Only points after step `since` count; step 0, which has no logarithm, never does.
+    Steps are counted from `first_step` on, where the run began. Only points after step `since` count; the first step,
+    which has no logarithm then, never does.
     """
-    kept = curve.at > since
-    curve = Curve(curve.at[kept], curve.values[kept]).finite
+    kept = curve.at > max(since, first_step)
+    curve = Curve(curve.at[kept] - first_step, curve.values[kept]).finite
     if len(curve) < FEWEST_FOR_A_SLOPE:
         return None
     recent = int(np.sum(curve.at >= curve.at[-1] * RECENT_FRACTION))

@@ -62,11 +62,11 @@ def _gain_words(run: RunRecord, evidence: Evidence) -> str:
     evidence["began_with"] = run.origin
     said = f"; it began with {run.origin}"
     bleu, loss = run.bleu.finite, run.eval_loss.finite
-    if not len(bleu) or bleu.at[0] != run.steps_before:
+    if not len(bleu) or bleu.at[0] != run.first_step:
         return said
     evidence |= {"first_bleu": float(bleu.values[0]), "bleu_gain": float(bleu.values.max() - bleu.values[0])}
     said += f", which had BLEU {bleu.values[0]:.2f} here before the first step: {evidence['bleu_gain']:+.2f} at best"
-    if len(loss) and loss.at[0] == run.steps_before:
+    if len(loss) and loss.at[0] == run.first_step:
         evidence["first_eval_loss"] = float(loss.values[0])
         said += f", and an evaluation loss of {loss.values[0]:.3f}"
     return said

@@ -172,6 +172,12 @@ def test_a_forecast_holds_where_the_curve_went_on() -> None:
     assert found.loss_forecast.middle < whole[39]
 
 
+def test_a_run_that_took_over_the_step_of_another_is_judged_by_its_own_steps() -> None:
+    loss, bleu = curve(LEVEL, 0.01), curve(LEVEL_BLEU, 0.3)
+    later = [Curve(each.at + 100_000, each.values) for each in (loss, bleu)]
+    assert Learning(run(*later, first_step=100_000.0)).trained == Learning(run(loss, bleu)).trained
+
+
 def test_a_curve_past_its_best_is_not_expected_to_gain() -> None:
     found = Learning(run(curve(VALLEY, 0.01)))
     assert found.loss_forecast is not None
