@@ -9,8 +9,9 @@ os.environ["OMP_NUM_THREADS"] = "1"
 
 import fcntl
 import shutil
+import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -62,6 +63,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     # Files with slow tests come first: what is left at the end are short ones, which share out evenly.
     slow = {item.path for item in items if item.get_closest_marker("slow")}
     items.sort(key=lambda item: (item.path.name != BEGINS_FIRST, item.path not in slow))
+
+
+@pytest.fixture(autouse=True)
+def sigterm_is_heard_again() -> Iterator[None]:
+    """What ends several processes together ignores SIGTERM from then on, and so would all that this process starts."""
+    before = signal.getsignal(signal.SIGTERM)
+    yield
+    signal.signal(signal.SIGTERM, before)
 
 
 @pytest.fixture(scope="session")
