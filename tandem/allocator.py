@@ -17,8 +17,9 @@ SERVER_HEAPS = 2
 # Blocks from this size on have no place in a heap and go back to the system at once. Left to itself glibc raises the
 # size up to 32 MB, and heaps get holes that only another block of such a size could fill.
 SERVER_LARGE_BLOCK = 1 << 20
-# One alone grows without bound; those of other threads have at most 64 MB, less than the largest tensors.
-TRAINING_HEAPS = 1
+# Threads that share a heap wait for each other at every tensor. The first heap grows without bound; the others are made
+# of stretches of 64 MB, and what does not fit goes back to the system at once.
+TRAINING_HEAPS = 4
 # Larger than any tensor of activations; those of weights and of the optimizer are made once.
 LARGEST_BLOCK = 1 << 30
 

@@ -17,6 +17,7 @@ ROOMS = (
     ("errors", "ssh"),
     (
         "allocator",
+        "kernel_cache",
         "layout",
         "storage",
         "units",

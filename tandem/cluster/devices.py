@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from tandem.allocator import keep_free_memory
 from tandem.cards import native_precision
 from tandem.errors import TandemError
+from tandem.kernel_cache import limit_kernel_cache
 from tandem.process_signals import not_interrupted
 
 # This module is the first to import it wherever a run is trained or measured: PyTorch's own C code loses an interrupt
@@ -31,9 +32,10 @@ class LocalGpu:
 
 
 def configure_device(device: torch.device, *, tf32: bool, deterministic: bool) -> None:
-    """Set the options for speed or exactness: PyTorch's of a GPU, the allocator's of a processor."""
+    """Set the options for speed or exactness: PyTorch's of a GPU, the allocator's and oneDNN's of a processor."""
     if device.type != "cuda":
         keep_free_memory()
+        limit_kernel_cache(torch.get_num_threads())
         return
     torch.set_float32_matmul_precision("high" if tf32 else "highest")
     if deterministic:

@@ -72,12 +72,24 @@ class Bucket:
                 # Backward did not get here: what this process contributes is going to be thrown away by all.
                 self.part.zero_()
                 return
-            flat = [gradient.flatten() for gradient in gradients]
-            together = torch.cat(flat) if len(flat) > 1 else flat[0]
-            if first and not number:
-                self.part.copy_(together)
-            else:
-                self.part.add_(together)
+            _move(gradients, self.part, overwrite=first and not number)
+
+
+def _move(gradients: list[Tensor], part: Tensor, *, overwrite: bool) -> None:
+    """Write the gradients into their stretch of the vector, over what is there or added to it."""
+    if part.is_cuda:
+        # Two kernels instead of one or two for each gradient.
+        flat = [gradient.flatten() for gradient in gradients]
+        together = torch.cat(flat) if len(flat) > 1 else flat[0]
+        part.copy_(together) if overwrite else part.add_(together)
+        return
+    # A processor would get a vector of the model's size anew each time, page by page.
+    stretches = torch.split(part, [gradient.numel() for gradient in gradients])
+    places = [stretch.view(gradient.shape) for stretch, gradient in zip(stretches, gradients, strict=True)]
+    if overwrite:
+        torch._foreach_copy_(places, gradients)
+    else:
+        torch._foreach_add_(places, gradients)
 
 
 @dataclass

@@ -1,0 +1,24 @@
+"""How many compiled kernels oneDNN keeps for the products of half-precision matrices.
+
+It compiles a kernel for every new shape, and shapes vary from micro-batch to micro-batch. By default the last thousand
+stay, of half a megabyte each, in two caches: more memory than the training of a small model needs by itself, and no
+faster, because the next micro-batch has other shapes anyhow. Worth keeping are those of the layer at hand, which the
+next layer has, too.
+"""
+
+from __future__ import annotations
+
+import os
+
+# The primitives themselves, and PyTorch's own table of what they were made from. Both are read when the first is made.
+CAPACITIES = ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY")
+# A decoder layer's backward pass has 20 different products, its forward pass 10.
+LAYER_KERNELS = 32
+# What each keeps if nobody says anything.
+DEFAULT_KERNELS = 1024
+
+
+def limit_kernel_cache(passes: int) -> None:
+    """Keep a layer's kernels for so many passes in parallel, unless the user's environment says otherwise."""
+    for name in CAPACITIES:
+        os.environ.setdefault(name, str(min(passes * LAYER_KERNELS, DEFAULT_KERNELS)))
