@@ -2,8 +2,8 @@
 
 It compiles a kernel for every new shape, and shapes vary from micro-batch to micro-batch. By default the last thousand
 stay, of half a megabyte each, in two caches: more memory than the training of a small model needs by itself, and no
-faster, because the next micro-batch has other shapes anyhow. Worth keeping are those of the layer at hand, which the
-next layer has, too.
+faster, because most shapes do not come back for long. Worth keeping are those of the layer at hand, which the next
+layer has, too, and of the commonest numbers of rows.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ import os
 
 # The primitives themselves, and PyTorch's own table of what they were made from. Both are read when the first is made.
 CAPACITIES = ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY")
-# A decoder layer's backward pass has 20 different products, its forward pass 10.
-LAYER_KERNELS = 32
+# A decoder layer has 10 different products forward and 20 backward; as many again are kept of other numbers of rows,
+# which come back (see `flatten_rows`).
+LAYER_KERNELS = 64
 # What each keeps if nobody says anything.
 DEFAULT_KERNELS = 1024
 

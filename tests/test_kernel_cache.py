@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from tandem.kernel_cache import CAPACITIES, limit_kernel_cache
+from tandem.kernel_cache import CAPACITIES, LAYER_KERNELS, limit_kernel_cache
 
 MEASURE = """
 import sys
@@ -47,4 +47,4 @@ def test_what_the_user_has_set_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(other, "0")
     monkeypatch.delenv(other)
     limit_kernel_cache(2)
-    assert (os.environ[mine], os.environ[other]) == ("7", "64")
+    assert (os.environ[mine], os.environ[other]) == ("7", str(2 * LAYER_KERNELS))

@@ -7,7 +7,8 @@ long to draw its mask as the byte mask below.
 Layers compute in the number format of their weights; half-precision training goes through a copy of the model in that
 format (`flat_weights.py`). `torch.autocast`, which casts every weight at every use, was a third slower over all.
 
-Shapes: B batch, T target positions, S source positions, D model width, H heads, K width of a head.
+Shapes: B batch, T target positions, S source positions, D model width, H heads, K width of a head, N rows: one for each
+position of each sentence, and some more that stand for nothing (`flatten_rows`).
 """
 
 from __future__ import annotations
@@ -21,6 +22,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 BYTE_VALUES = 256
+# oneDNN compiles a kernel for every number of rows that it has not met: a quarter of the time of such a product.
+# Rounded up to this, batches of all shapes have few numbers of rows, for which there is a kernel already.
+TILE_ROWS = 64
 # Numbers of 32 bits in the widest vector that processors work with, AVX-512's.
 VECTOR_FLOATS = 16
 
@@ -219,6 +223,25 @@ def attend(
     return mixed
 
 
+def missing_rows(rows_ND: Tensor) -> int:
+    """How many rows there should be more, for products to be made by kernels that are compiled already."""
+    compiled = rows_ND.dtype in (torch.bfloat16, torch.float16) and not rows_ND.is_cuda
+    return -len(rows_ND) % TILE_ROWS if compiled else 0
+
+
+def flatten_rows(x_BTD: Tensor) -> Tensor:
+    """A row for each position of each sentence; where it pays, rows of zeros at the end make a round number of them."""
+    x_ND = x_BTD.flatten(0, 1)
+    missing = missing_rows(x_ND)
+    return F.pad(x_ND, (0, 0, 0, missing)) if missing else x_ND
+
+
+def unflatten_rows(x_ND: Tensor, shape: tuple[int, int]) -> Tensor:
+    """Undo `flatten_rows`; the shape is that of sentences and positions."""
+    batch, positions = shape
+    return x_ND[: batch * positions].view(batch, positions, -1)
+
+
 def split_heads(x_BTD: Tensor, heads: int) -> Tensor:
     """Cut the last dimension into heads and bring them before the positions."""
     batch, positions, width = x_BTD.shape
@@ -263,13 +286,21 @@ class SelfAttention(nn.Module):
         self.output = nn.Linear(width, width)
 
     def forward(
-        self, x_BTD: Tensor, *, mask: Tensor | None = None, causal: bool = False, past: KeyValues | None = None
+        self,
+        x_ND: Tensor,
+        shape: tuple[int, int],
+        *,
+        mask: Tensor | None = None,
+        causal: bool = False,
+        past: KeyValues | None = None,
     ) -> Tensor:
-        q, k, v = (split_heads(part, self.heads) for part in self.query_key_value(x_BTD).chunk(3, dim=-1))
+        parts = unflatten_rows(self.query_key_value(x_ND), shape).chunk(3, dim=-1)
+        q, k, v = (split_heads(part, self.heads) for part in parts)
         if past is not None:
             k, v = past.append(k, v)
         rate = self.rate if self.training else 0.0
-        mixed: Tensor = self.output(merge_heads(attend(q, k, v, mask=mask, causal=causal, rate=rate)))
+        mixed_BTD = merge_heads(attend(q, k, v, mask=mask, causal=causal, rate=rate))
+        mixed: Tensor = self.output(flatten_rows(mixed_BTD))
         return mixed
 
 
@@ -283,15 +314,18 @@ class CrossAttention(nn.Module):
         self.key_value = nn.Linear(width, 2 * width)
         self.output = nn.Linear(width, width)
 
-    def keys_values(self, memory_BSD: Tensor) -> tuple[Tensor, Tensor]:
+    def keys_values(self, memory_ND: Tensor, shape: tuple[int, int]) -> tuple[Tensor, Tensor]:
         """Project the encoded source once; every decoding step then reuses the result."""
-        keys, values = (split_heads(part, self.heads) for part in self.key_value(memory_BSD).chunk(2, dim=-1))
+        parts = unflatten_rows(self.key_value(memory_ND), shape).chunk(2, dim=-1)
+        keys, values = (split_heads(part, self.heads) for part in parts)
         return keys, values
 
-    def forward(self, x_BTD: Tensor, keys_values: tuple[Tensor, Tensor], mask: Tensor | None) -> Tensor:
-        q = split_heads(self.query(x_BTD), self.heads)
+    def forward(
+        self, x_ND: Tensor, shape: tuple[int, int], keys_values: tuple[Tensor, Tensor], mask: Tensor | None
+    ) -> Tensor:
+        q = split_heads(unflatten_rows(self.query(x_ND), shape), self.heads)
         rate = self.rate if self.training else 0.0
-        mixed: Tensor = self.output(merge_heads(attend(q, *keys_values, mask=mask, rate=rate)))
+        mixed: Tensor = self.output(flatten_rows(merge_heads(attend(q, *keys_values, mask=mask, rate=rate))))
         return mixed
 
 
@@ -304,6 +338,6 @@ class FeedForward(nn.Module):
         self.inner = nn.Linear(width, inner_width)
         self.output = nn.Linear(inner_width, width)
 
-    def forward(self, x_BTD: Tensor) -> Tensor:
-        mixed: Tensor = self.output(relu_dropout(self.inner(x_BTD), self.rate, self.training))
+    def forward(self, x_ND: Tensor) -> Tensor:
+        mixed: Tensor = self.output(relu_dropout(self.inner(x_ND), self.rate, self.training))
         return mixed

@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from tandem.model.batch import Batch
+from tandem.model.layers import missing_rows
 from tandem.model.memory_estimate import LOSS_CHUNK_ROWS
 from tandem.model.translation_model import TranslationModel
 
@@ -49,9 +50,12 @@ class ChunkedCrossEntropy(torch.autograd.Function):
         padding = slice(vocab_size, None) if vocab_size < len(weight_VD) else None
         # Sums over thousands of tokens need float32, also where the weights are in half precision.
         sum_dtype = torch.promote_types(weight_VD.dtype, torch.float32)
+        tokens = len(labels_N)
+        if missing := missing_rows(hidden_ND):
+            hidden_ND, labels_N = F.pad(hidden_ND, (0, 0, 0, missing)), F.pad(labels_N, (0, missing))
         grad_hidden_ND = torch.empty_like(hidden_ND)
         # The first chunk overwrites it.
-        assert len(labels_N), "a micro-batch without a target token"
+        assert tokens, "a micro-batch without a target token"
         # A frozen one has none.
         grad_weight_VD = torch.empty_like(weight_VD, dtype=sum_dtype) if ctx.needs_input_grad[1] else None
         logit_N1, probability_N1 = (hidden_ND.new_empty(len(labels_N), 1) for _ in range(2))
@@ -61,6 +65,8 @@ class ChunkedCrossEntropy(torch.autograd.Function):
         # float16 needs its gradients scaled before they are rounded; elsewhere the products scale on the way.
         on_the_way = factor if loss_scale is None else 1.0
         scale = None if loss_scale is None else loss_scale * factor
+        width = len(projection_VD)
+        row_starts = torch.arange(0, min(len(labels_N), _chunk_rows(hidden_ND)) * width, width, device=labels_N.device)
         for place, chunk in enumerate(_chunks(hidden_ND)):
             hidden_CD, label_C1 = hidden_ND[chunk], labels_N[chunk].unsqueeze(1)
             logits_CV = hidden_CD @ projection_VD.T
@@ -71,9 +77,15 @@ class ChunkedCrossEntropy(torch.autograd.Function):
             torch.gather(probabilities_CV, 1, label_C1, out=probability_N1[chunk])
             # d objective / d logits = softmax - (1 - smoothing) one-hot - smoothing / V
             grad_logits_CV = probabilities_CV.sub_(smoothing / vocab_size)
-            grad_logits_CV.scatter_(1, label_C1, probability_N1[chunk] - (1 - smoothing + smoothing / vocab_size))
+            target_C1 = probability_N1[chunk] - (1 - smoothing + smoothing / vocab_size)
+            # On a processor `scatter_` would copy all of the logits.
+            places_C = row_starts[: len(label_C1)] + label_C1.squeeze(1)
+            grad_logits_CV.view(-1).index_copy_(0, places_C, target_C1.squeeze(1))
             if padding is not None:
                 grad_logits_CV[:, padding] = 0
+            if chunk.stop > tokens:
+                # Rows that only round their number up.
+                grad_logits_CV[tokens - chunk.start :] = 0
             if scale is not None:
                 grad_logits_CV.mul_(scale)
             grad_logits_CV = grad_logits_CV.to(hidden_ND.dtype)
@@ -81,12 +93,14 @@ class ChunkedCrossEntropy(torch.autograd.Function):
             torch.addmm(out, grad_logits_CV, projection_VD, beta=0, alpha=on_the_way, out=out)
             if grad_weight_VD is not None:
                 _add_product(grad_weight_VD, grad_logits_CV.T, hidden_CD, on_the_way, first=place == 0)
-        ctx.save_for_backward(grad_hidden_ND, None if grad_weight_VD is None else grad_weight_VD.to(weight_VD.dtype))
-        nll = -probability_N1.to(sum_dtype).clamp_min(SMALLEST_PROBABILITY).log().sum()
+        ctx.save_for_backward(
+            grad_hidden_ND[:tokens], None if grad_weight_VD is None else grad_weight_VD.to(weight_VD.dtype)
+        )
+        nll = -probability_N1[:tokens].to(sum_dtype).clamp_min(SMALLEST_PROBABILITY).log().sum()
         # The loss against the uniform distribution is the likelihood's, with the mean of a row's logits in place of the
         # target's; their sum over all rows is one product of the sum of hidden states with the mean embedding.
         mean_logits = hidden_ND.sum(0, dtype=sum_dtype) @ weight_VD[:vocab_size].mean(0, dtype=sum_dtype)
-        objective = torch.add(nll, logit_N1.sum(dtype=sum_dtype) - mean_logits, alpha=smoothing)
+        objective = torch.add(nll, logit_N1[:tokens].sum(dtype=sum_dtype) - mean_logits, alpha=smoothing)
         ctx.mark_non_differentiable(objective, nll)
         return objective * (factor if scale is None else scale), objective, nll
 
@@ -108,8 +122,12 @@ def _add_product(total: Tensor, left: Tensor, right: Tensor, factor: float, *, f
         total.add_(left @ right, alpha=factor)
 
 
+def _chunk_rows(rows: Tensor) -> int:
+    return CUDA_CHUNK_ROWS if rows.is_cuda else CPU_CHUNK_ROWS
+
+
 def _chunks(rows: Tensor) -> Iterator[slice]:
-    size = CUDA_CHUNK_ROWS if rows.is_cuda else CPU_CHUNK_ROWS
+    size = _chunk_rows(rows)
     return (slice(start, start + size) for start in range(0, len(rows), size))
 
 

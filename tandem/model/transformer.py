@@ -1,6 +1,6 @@
 """The pre-norm encoder-decoder Transformer with sinusoidal positions and one tied embedding.
 
-Shapes: B batch, S source positions, T target positions, D model width, V vocabulary.
+Shapes: B batch, S source positions, T target positions, D model width, V vocabulary, N rows (see `flatten_rows`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,17 @@ import torch
 from torch import Tensor, nn
 
 from tandem.config import ModelConfig
-from tandem.model.layers import CrossAttention, FeedForward, KeyValues, SelfAttention, add_dropout, dropout, split_heads
+from tandem.model.layers import (
+    CrossAttention,
+    FeedForward,
+    KeyValues,
+    SelfAttention,
+    add_dropout,
+    dropout,
+    flatten_rows,
+    split_heads,
+    unflatten_rows,
+)
 from tandem.model.memory_estimate import largest_search_batch, padded_vocabulary
 from tandem.model.translation_model import DecoderState, TranslationModel
 from tandem.vocabulary import PAD
@@ -51,12 +61,12 @@ class EncoderLayer(nn.Module):
         self.feed_forward_norm = nn.LayerNorm(config.d_model)
         self.feed_forward = FeedForward(config.d_model, config.d_ff, config.activation_dropout)
 
-    def forward(self, x_BSD: Tensor, mask: Tensor | None) -> Tensor:
-        x_BSD = self.add(x_BSD, self.attention(self.attention_norm(x_BSD), mask=mask))
-        return self.add(x_BSD, self.feed_forward(self.feed_forward_norm(x_BSD)))
+    def forward(self, x_ND: Tensor, shape: tuple[int, int], mask: Tensor | None) -> Tensor:
+        x_ND = self.add(x_ND, self.attention(self.attention_norm(x_ND), shape, mask=mask))
+        return self.add(x_ND, self.feed_forward(self.feed_forward_norm(x_ND)))
 
-    def add(self, x_BSD: Tensor, change_BSD: Tensor) -> Tensor:
-        return add_dropout(x_BSD, change_BSD, self.rate, self.training)
+    def add(self, x_ND: Tensor, change_ND: Tensor) -> Tensor:
+        return add_dropout(x_ND, change_ND, self.rate, self.training)
 
 
 class DecoderLayer(nn.Module):
@@ -72,31 +82,35 @@ class DecoderLayer(nn.Module):
 
     def forward(
         self,
-        x_BTD: Tensor,
+        x_ND: Tensor,
+        shape: tuple[int, int],
         keys_values: tuple[Tensor, Tensor],
         source_mask: Tensor | None,
     ) -> Tensor:
-        x_BTD = self.add(x_BTD, self.attention(self.attention_norm(x_BTD), causal=True))
-        x_BTD = self.add(x_BTD, self.cross_attention(self.cross_attention_norm(x_BTD), keys_values, source_mask))
-        return self.add(x_BTD, self.feed_forward(self.feed_forward_norm(x_BTD)))
+        x_ND = self.add(x_ND, self.attention(self.attention_norm(x_ND), shape, causal=True))
+        x_ND = self.add(x_ND, self.cross_attention(self.cross_attention_norm(x_ND), shape, keys_values, source_mask))
+        return self.add(x_ND, self.feed_forward(self.feed_forward_norm(x_ND)))
 
     def step(
-        self, x_BRD: Tensor, past: KeyValues, keys_values: tuple[Tensor, Tensor], source_mask: Tensor | None
+        self,
+        x_ND: Tensor,
+        shape: tuple[int, int],
+        past: KeyValues,
+        keys_values: tuple[Tensor, Tensor],
+        source_mask: Tensor | None,
     ) -> Tensor:
-        """Decode one position of R hypotheses a sentence.
+        """Decode one position of R hypotheses of B sentences; the shape is (B, R).
 
         To the cross attention the R hypotheses look like R positions, so the source's keys and values are
         shared between them instead of being copied R times.
         """
-        batch, hypotheses, width = x_BRD.shape
-        rows = self.attention_norm(x_BRD).view(batch * hypotheses, 1, width)
-        x_BRD = x_BRD + self.attention(rows, past=past).view(batch, hypotheses, width)
-        x_BRD = x_BRD + self.cross_attention(self.cross_attention_norm(x_BRD), keys_values, source_mask)
-        x_BRD = x_BRD + self.feed_forward(self.feed_forward_norm(x_BRD))
-        return x_BRD
+        x_ND = x_ND + self.attention(self.attention_norm(x_ND), (math.prod(shape), 1), past=past)
+        x_ND = x_ND + self.cross_attention(self.cross_attention_norm(x_ND), shape, keys_values, source_mask)
+        x_ND = x_ND + self.feed_forward(self.feed_forward_norm(x_ND))
+        return x_ND
 
-    def add(self, x_BTD: Tensor, change_BTD: Tensor) -> Tensor:
-        return add_dropout(x_BTD, change_BTD, self.rate, self.training)
+    def add(self, x_ND: Tensor, change_ND: Tensor) -> Tensor:
+        return add_dropout(x_ND, change_ND, self.rate, self.training)
 
 
 def sinusoids(positions: int, width: int) -> Tensor:
@@ -144,39 +158,40 @@ class Transformer(TranslationModel):
 
     def forward(self, source_BS: Tensor, target_BT: Tensor, *, source_padded: bool = True) -> Tensor:
         encoded = self.encode(source_BS, padded=source_padded)
-        x_BTD = self.embed(target_BT)
+        shape = (target_BT.shape[0], target_BT.shape[1])
+        x_ND = flatten_rows(self.embed(target_BT))
         for layer, keys_values in zip(self.decoder, encoded.source, strict=True):
-            x_BTD = layer(x_BTD, keys_values, encoded.mask)
-        hidden: Tensor = self.decoder_norm(x_BTD)
-        return hidden
+            x_ND = layer(x_ND, shape, keys_values, encoded.mask)
+        return unflatten_rows(self.decoder_norm(x_ND), shape)
 
     def encode(self, source_BS: Tensor, *, padded: bool = True) -> TransformerState:
         """Encode the source, down to the keys and values that each decoder layer will look at.
 
         A batch of equal lengths, which is common, needs no mask; only without one can a GPU choose Flash attention.
         """
-        x_BSD = self.embed(source_BS)
+        shape = (source_BS.shape[0], source_BS.shape[1])
+        x_ND = flatten_rows(self.embed(source_BS))
         mask = self.padding_mask(source_BS) if padded else None
         for layer in self.encoder:
-            x_BSD = layer(x_BSD, mask)
-        x_BSD = self.encoder_norm(x_BSD)
-        return TransformerState(self.source_keys_values(x_BSD), mask, [KeyValues() for _ in self.decoder])
+            x_ND = layer(x_ND, shape, mask)
+        keys_values = self.source_keys_values(self.encoder_norm(x_ND), shape)
+        return TransformerState(keys_values, mask, [KeyValues() for _ in self.decoder])
 
-    def source_keys_values(self, x_BSD: Tensor) -> list[tuple[Tensor, Tensor]]:
+    def source_keys_values(self, x_ND: Tensor, shape: tuple[int, int]) -> list[tuple[Tensor, Tensor]]:
         """For each decoder layer the encoded source's keys and values."""
         if self.joint_key_value is None:
-            return [layer.cross_attention.keys_values(x_BSD) for layer in self.decoder]  # type: ignore[union-attr, operator]
-        parts = self.joint_key_value(x_BSD).chunk(2 * len(self.decoder), dim=-1)
+            return [layer.cross_attention.keys_values(x_ND, shape) for layer in self.decoder]  # type: ignore[union-attr, operator]
+        parts = unflatten_rows(self.joint_key_value(x_ND), shape).chunk(2 * len(self.decoder), dim=-1)
         heads = [split_heads(part, self.config.heads) for part in parts]
         return list(zip(heads[::2], heads[1::2], strict=True))
 
     def step(self, tokens_BR: Tensor, position: int, state: DecoderState) -> Tensor:
         assert isinstance(state, TransformerState)
-        x_BRD = self.placed_embedding(tokens_BR, self.positions[position])
+        shape = (tokens_BR.shape[0], tokens_BR.shape[1])
+        x_ND = flatten_rows(self.placed_embedding(tokens_BR, self.positions[position]))
         for layer, past, keys_values in zip(self.decoder, state.decoded, state.source, strict=True):
-            x_BRD = layer.step(x_BRD, past, keys_values, state.mask)  # type: ignore[operator]
-        hidden: Tensor = self.decoder_norm(x_BRD)
-        return hidden
+            x_ND = layer.step(x_ND, shape, past, keys_values, state.mask)  # type: ignore[operator]
+        return unflatten_rows(self.decoder_norm(x_ND), shape)
 
     def output_weight(self) -> Tensor:
         return self.embedding.weight

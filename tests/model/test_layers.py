@@ -17,9 +17,11 @@ from tandem.model.layers import (
     add_dropout,
     attend,
     dropout,
+    flatten_rows,
     merge_heads,
     relu_dropout,
     split_heads,
+    unflatten_rows,
 )
 
 DTYPES = [torch.float32, torch.bfloat16, torch.float16, torch.float64]
@@ -215,6 +217,15 @@ def test_heads_are_split_and_merged_again() -> None:
     assert torch.equal(merge_heads(heads), x)
 
 
+@pytest.mark.parametrize(("dtype", "rows"), [(torch.float32, 15), (torch.bfloat16, 64), (torch.float16, 64)])
+def test_rows_are_rounded_up_where_products_have_compiled_kernels(dtype: torch.dtype, rows: int) -> None:
+    x_BTD = normal(3, 5, 16).to(dtype)
+    x_ND = flatten_rows(x_BTD)
+    assert x_ND.shape == (rows, 16)
+    assert not x_ND[15:].any()
+    assert torch.equal(unflatten_rows(x_ND, (3, 5)), x_BTD)
+
+
 def test_self_attention_is_pytorchs_multi_head_attention() -> None:
     torch.manual_seed(0)
     ours = SelfAttention(16, 4, rate=0.0).double()
@@ -227,7 +238,8 @@ def test_self_attention_is_pytorchs_multi_head_attention() -> None:
     x_BTD = normal(3, 5, 16)
     causal = torch.full((5, 5), float("-inf"), dtype=torch.float64).triu(1)
     expected, _ = theirs(x_BTD, x_BTD, x_BTD, attn_mask=causal)
-    torch.testing.assert_close(ours(x_BTD, causal=True), expected, rtol=1e-10, atol=1e-12)
+    mixed = unflatten_rows(ours(flatten_rows(x_BTD), (3, 5), causal=True), (3, 5))
+    torch.testing.assert_close(mixed, expected, rtol=1e-10, atol=1e-12)
 
 
 def test_cross_attention_is_pytorchs_multi_head_attention() -> None:
@@ -243,7 +255,9 @@ def test_cross_attention_is_pytorchs_multi_head_attention() -> None:
     padding_BS = torch.arange(7) >= torch.tensor([[7], [4], [5]])
     mask = torch.zeros(3, 1, 1, 7, dtype=torch.float64).masked_fill(padding_BS[:, None, None], float("-inf"))
     expected, _ = theirs(x_BTD, memory_BSD, memory_BSD, key_padding_mask=padding_BS)
-    torch.testing.assert_close(ours(x_BTD, ours.keys_values(memory_BSD), mask), expected, rtol=1e-10, atol=1e-12)
+    keys_values = ours.keys_values(flatten_rows(memory_BSD), (3, 7))
+    mixed = unflatten_rows(ours(flatten_rows(x_BTD), (3, 5), keys_values, mask), (3, 5))
+    torch.testing.assert_close(mixed, expected, rtol=1e-10, atol=1e-12)
 
 
 def test_keys_and_values_grow_and_follow_a_selection() -> None:
