@@ -1,7 +1,8 @@
 """The server under load: python -m bench.serve MODEL [--text FILE] [--only load idle memory]
 
 load    64 clients, each with one sentence at a time, for a minute: errors, and sentences a second beside those of the
-        same engine offline, which translates the same text in batches before and after; in turns of 20 s
+        same engine offline, which translates the same text in batches before and after; in turns of 20 s; and what
+        a sentence costs server, clients and engine offline of a core's time, which other programs change less
 idle    one short sentence at a time, by the server and by the engine alone, in turns: medians, 99th percentiles, and
         the 99th percentile of their ratio
 memory  100,000 requests of mixed length, and the server's resident memory after every tenth of them, once it has been
@@ -20,7 +21,7 @@ import random
 import statistics
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -81,16 +82,29 @@ class Bench:
 
     def load(self, options: argparse.Namespace) -> None:
         """Many clients beside the engine offline."""
-        served, errors = [], 0
+        served, errors, answered = [], 0, 0
         with running(self._model, self._threads) as server:
             asyncio.run(self._ask_for(server.address, options.clients, 2.0))
             offline = [self._offline_rate()]
+            server_begun, client_seconds, offline_begun = server.processor_seconds(), 0.0, time.process_time()
             for _ in range(max(round(options.seconds / ROUND_SECONDS), 1)):
-                rate, wrong = asyncio.run(self._ask_for(server.address, options.clients, ROUND_SECONDS))
+                client_begun = time.process_time()
+                rate, wrong, done = asyncio.run(self._ask_for(server.address, options.clients, ROUND_SECONDS))
+                client_seconds += time.process_time() - client_begun
                 served.append(rate)
-                errors += wrong
+                errors, answered = errors + wrong, answered + done
                 offline.append(self._offline_rate())
                 self._console.print(f"offline {offline[-1]:.1f} sentences/s, server {served[-1]:.1f}, errors {errors}")
+            server_seconds = [end - begin for begin, end in zip(server_begun, server.processor_seconds(), strict=True)]
+        offline_seconds = time.process_time() - offline_begun - client_seconds
+        self._judge_costs(
+            {
+                "server": sum(server_seconds) / answered,
+                "server, of which the system's": server_seconds[1] / answered,
+                "clients": client_seconds / answered,
+                "engine offline": offline_seconds / (len(served) * len(self._lines)),
+            }
+        )
         share = statistics.median(
             2 * rate / (before + after) for rate, before, after in zip(served, offline[:-1], offline[1:], strict=True)
         )
@@ -100,6 +114,10 @@ class Bench:
         )
         self._judge("share of the offline throughput", f"{share:.0%}", f">= {LEAST_SHARE:.0%}", share >= LEAST_SHARE)
         self._judge("errors", str(errors), "0", errors == 0)
+
+    def _judge_costs(self, costs: Mapping[str, float]) -> None:
+        for name, seconds in costs.items():
+            self._judge(f"a core's time for a sentence: {name}", f"{1e3 * seconds:.2f} ms", "-", None)
 
     def _offline_rate(self) -> float:
         begun = time.perf_counter()
@@ -147,23 +165,24 @@ class Bench:
         name = f"most after any tenth of {options.requests:,} requests, against the first"
         self._judge(name, f"{growth:+.1%}", f"<= {MOST_GROWTH:.0%}", growth <= MOST_GROWTH)
 
-    async def _ask_for(self, address: tuple[str, int], clients: int, seconds: float) -> tuple[float, int]:
-        """Sentences answered a second once all clients wait for one, and errors."""
+    async def _ask_for(self, address: tuple[str, int], clients: int, seconds: float) -> tuple[float, int, int]:
+        """Sentences answered a second once all clients wait for one, errors, and all answers."""
         begun, lines = time.perf_counter(), itertools.cycle(self._lines)
         counted, end = begun + WARM * seconds, begun + seconds
-        done = errors = 0
+        done = errors = answered = 0
 
         async def client() -> None:
-            nonlocal done, errors
+            nonlocal done, errors, answered
             async with Connection(address, self._languages) as connection:
                 while time.perf_counter() < end:
+                    answered += 1
                     if not await connection.translate(next(lines)):
                         errors += 1
                     elif counted <= time.perf_counter() < end:
                         done += 1
 
         await asyncio.gather(*(client() for _ in range(clients)))
-        return done / (end - counted), errors
+        return done / (end - counted), errors, answered
 
     async def _ask_times(self, address: tuple[str, int], texts: list[str], times: int) -> None:
         waiting = itertools.islice(itertools.cycle(texts), times)
@@ -194,6 +213,11 @@ class Served:
     def resident(self) -> int:
         """Bytes of resident memory."""
         return int(self._process.memory_info().rss)
+
+    def processor_seconds(self) -> tuple[float, float]:
+        """Seconds of a core that it has taken: its own, and the system's on its behalf."""
+        times = self._process.cpu_times()
+        return times.user, times.system
 
 
 @contextmanager
