@@ -40,6 +40,7 @@ ROOMS = (
     ("translation",),
     ("exporting", "serving"),
     ("reporting",),
+    ("comparing",),
     ("doctor",),
     ("demo",),
     ("cli",),
