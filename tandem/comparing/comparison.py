@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from tandem.comparing.seed_spread import SeedTest
-from tandem.reporting.answers import Chart
+from tandem.reporting.answers import Chart, for_json
 from tandem.scoring import Score
 
 Verdict = Literal["better", "worse", "unclear", "same"]
@@ -134,20 +132,9 @@ class Comparison:
 
     def as_dict(self) -> dict[str, Any]:
         """The comparison for JSON, without the charts, whose data is in the runs themselves."""
-        facts = {name: _plain(value) for name, value in vars(self).items() if name != "charts"}
+        facts = {name: for_json(value) for name, value in vars(self).items() if name != "charts"}
         facts["contrasts"] = [
-            {**_plain(contrast), "first": contrast.first.name, "second": contrast.second.name}
+            {**for_json(contrast), "first": contrast.first.name, "second": contrast.second.name}
             for contrast in self.contrasts
         ]
         return facts
-
-
-def _plain(value: Any) -> Any:
-    """A value for JSON, which has no place for what is not finite."""
-    if hasattr(value, "__dataclass_fields__"):
-        return _plain(asdict(value))
-    if isinstance(value, Mapping):
-        return {key: _plain(content) for key, content in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(content) for content in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value

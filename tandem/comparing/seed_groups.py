@@ -40,15 +40,22 @@ def group_by_seed(systems: Sequence[System]) -> list[list[System]]:
 
 def group_names(groups: Sequence[Sequence[System]]) -> list[str]:
     """What the members' names of each group have in common; that of the first where this is no name by itself."""
-    found = [members[0].name if len(members) == 1 else _common(members) for members in groups]
+    found = [_common([member.name for member in members]) for members in groups]
     return [
         name if name and found.count(name) == 1 else members[0].name
         for name, members in zip(found, groups, strict=True)
     ]
 
 
-def _common(members: Sequence[System]) -> str:
-    letters = takewhile(lambda column: len(set(column)) == 1, zip(*(member.name for member in members), strict=False))
+def _common(names: Sequence[str]) -> str:
+    """The beginning that all names have in common, or else the ends of their paths; empty if that is nothing."""
+    if len(names) == 1:
+        return names[0]
+    return _beginning(names) or _beginning([name.rpartition("/")[2] for name in names])
+
+
+def _beginning(names: Sequence[str]) -> str:
+    letters = takewhile(lambda column: len(set(column)) == 1, zip(*names, strict=False))
     return "".join(column[0] for column in letters).rstrip(_SEPARATORS).removesuffix("seed").rstrip(_SEPARATORS)
 
 

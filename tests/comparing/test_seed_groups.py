@@ -56,6 +56,11 @@ def test_other_checkpoints_corpora_and_equal_seeds_part_them(runs: Runs, tmp_pat
     assert groups(runs.first_seed, same_seed) == 2
 
 
-def test_names_that_have_nothing_in_common(runs: Runs, tmp_path: Path) -> None:
-    copy = copied_run(runs.second_seed, tmp_path / "zebra")
-    assert group_names(group_by_seed(find_systems([runs.first_seed, copy]))) == ["narrow-1"]
+def test_the_name_of_a_group(runs: Runs, tmp_path: Path) -> None:
+    def name(*places: Path) -> str:
+        return group_names(group_by_seed(find_systems(places)))[0]
+
+    assert name(runs.first_seed, copied_run(runs.second_seed, tmp_path / "zebra")) == "narrow-1"
+    # Told apart from another narrow-1, the first has a longer name than the second.
+    namesake = copied_run(runs.other, tmp_path / "narrow-1")
+    assert name(runs.first_seed, runs.second_seed, namesake) == "narrow"

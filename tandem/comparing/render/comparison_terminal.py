@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from tandem.comparing.comparison import Comparison, Contrast, SentenceDifference
 from tandem.comparing.render.tables import (
@@ -52,14 +52,17 @@ def _section(name: str, lines: Iterator[str]) -> str:
 
 
 def _differing(settings: Table, width: int) -> str:
-    """Settings side by side if the terminal is wide enough, else a paragraph each."""
+    """Settings side by side if the terminal is wide enough, else a paragraph each, with who has which value."""
     lines = [*_aligned(settings)]
     if max(map(len, lines)) <= max(width, NARROWEST):
         return _section("What differs", iter(lines))
-    names = settings.header[1:]
-    rows = ((key, ", ".join(f"{name} {value}" for name, value in zip(names, values, strict=True)))
-            for key, *values in settings.rows)  # fmt: skip
-    return "What differs\n" + wrapped(((INDENT, f"{key}: {values}") for key, values in rows), width)
+    return "What differs\n" + wrapped(((INDENT, _holders(settings.header[1:], row)) for row in settings.rows), width)
+
+
+def _holders(names: Sequence[str], row: Sequence[str]) -> str:
+    key, *values = row
+    holders = {value: [name for name, its in zip(names, values, strict=True) if its == value] for value in values}
+    return f"{key}: " + "; ".join(f"{value} ({', '.join(having)})" for value, having in holders.items())
 
 
 def _aligned(table: Table) -> Iterator[str]:

@@ -68,7 +68,7 @@ def test_settings_fit_the_terminal(width: int) -> None:
     text = render_comparison_text(sample_comparison("a very long name of a corpus " * 2), width)
     (settings,) = re.findall(r"What differs\n(.*?)\n\n", text, re.DOTALL)
     assert max(map(len, settings.splitlines())) <= max(width, 100)
-    assert "train.seed: base-1 1, base-2 2" in " ".join(settings.split())
+    assert "train.seed: 1 (base-1, deeper-1); 2 (base-2, deeper-2)" in " ".join(settings.split())
 
 
 @pytest.mark.parametrize(
