@@ -10,6 +10,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from tandem.comparing.compare_models import compare as compare
+    from tandem.comparing.write_comparison import write_comparison as write_comparison
     from tandem.config import Config as Config
     from tandem.corpus.prepare.pipeline import prepare as prepare
     from tandem.corpus.text_files import CorpusTexts as CorpusTexts
@@ -25,13 +27,27 @@ _HOMES = {
     "Config": "tandem.config",
     "CorpusTexts": "tandem.corpus.text_files",
     "Translator": "tandem.translation.translator",
+    "compare": "tandem.comparing.compare_models",
     "export": "tandem.exporting.export_run",
     "prepare": "tandem.corpus.prepare.pipeline",
     "report": "tandem.reporting.examine_run",
     "train": "tandem.training.loop",
+    "write_comparison": "tandem.comparing.write_comparison",
     "write_report": "tandem.reporting.write_report",
 }
-__all__ = ["Config", "CorpusTexts", "Translator", "__version__", "export", "prepare", "report", "train", "write_report"]
+__all__ = [
+    "Config",
+    "CorpusTexts",
+    "Translator",
+    "__version__",
+    "compare",
+    "export",
+    "prepare",
+    "report",
+    "train",
+    "write_comparison",
+    "write_report",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -21,17 +21,20 @@ A run, made by `tandem train`:
     hosts/           state of the exchange strategy that each host keeps for itself
     journal/         the event log of every rank: rank-0.jsonl and so on; the stacks of one that hung: rank-0.stack
     tensorboard/     event files
+    translations/    of test sets, which `tandem compare` keeps: a file for each model, search and text
 
 An exported model, made by `tandem export --to ctranslate2`:
 
     tandem.json      facts, sizes and digests of the other files
     tokenizer.model  its tokenizer
     README.md        the model card
+    translations/    as in a run
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 CORPUS_FILE = "corpus.json"
@@ -59,6 +62,7 @@ EXPORT_FILE = "tandem.json"
 MODEL_CARD = "README.md"
 
 REPORT_PAGE, REPORT_MARKDOWN, REPORT_DATA = "report.html", "report.md", "report.json"
+COMPARISON_PAGE, COMPARISON_MARKDOWN, COMPARISON_DATA = "compare.html", "compare.md", "compare.json"
 
 _CHECKPOINT = re.compile(r"step-(\d{8,})")
 _JOURNAL = re.compile(r"rank-(\d+)\.jsonl")
@@ -81,6 +85,7 @@ class RunPaths:
         self.averaged = directory / "averaged"
         self.tensorboard = directory / "tensorboard"
         self.journals = directory / JOURNALS
+        self.translations = kept_translations(directory)
 
     def small_files(self) -> list[Path]:
         """What a run needs beside its checkpoints; the file by which it is known as a run comes last."""
@@ -90,6 +95,17 @@ class RunPaths:
     def host_state(self, host: int) -> Path:
         """What a host keeps for itself beside the checkpoints."""
         return self.directory / HOSTS_DIRECTORY / f"host-{host}"
+
+
+def kept_translations(directory: Path) -> Path:
+    """Where the translations of test sets by a run, or by an exported model, lie."""
+    return directory / "translations"
+
+
+def comparison_directory(names: Sequence[str]) -> Path:
+    """Where a comparison of these lies, if nobody says where: here, under their names."""
+    first, second, *others = (name.replace("/", "-") for name in names)
+    return Path("-".join(["compare", first, second, *([f"and-{len(others)}-more"] if others else [])]))
 
 
 def checkpoint_name(step: int) -> str:

@@ -41,6 +41,7 @@ ROOMS = (
     ("translation",),
     ("exporting", "serving"),
     ("reporting",),
+    ("comparing",),
     ("doctor",),
     ("demo",),
     ("cli",),

@@ -351,7 +351,9 @@ def test_a_checkpoint_that_is_not_there(
     assert "neither best, last, averaged" in err if choice == "bset" else "tandem average" in err
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["train", "--help"], ["config", "show", "demo"]])
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["--version"], ["train", "--help"], ["compare", "--help"], ["config", "show", "demo"]]
+)
 def test_what_does_not_compute_does_not_import_torch(arguments: list[str]) -> None:
     """Rule 9: torch takes seconds to import."""
     check = (

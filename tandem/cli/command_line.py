@@ -144,6 +144,7 @@ for command in (
     model_commands.average,
     model_commands.translate,
     model_commands.score,
+    model_commands.compare,
     model_commands.export,
     model_commands.serve,
     training_commands.demo,

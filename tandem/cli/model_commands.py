@@ -201,6 +201,51 @@ def score(
         print(f"{found}\n    {found.signature}")
 
 
+def compare(
+    models: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="RUN|FOLDER|FILE... [key.path=value]...",
+            help="Runs, RUN/averaged and the like, exported models, files of translations; the first is what the "
+            "others are compared with. Settings to change.",
+        ),
+    ],
+    setting: SetOption = None,
+    split: SplitOption = None,
+    test: Annotated[
+        tuple[Path, Path] | None,
+        typer.Option(metavar="SOURCE REFERENCE", help="A test set in two files; by default that of the runs' corpora."),
+    ] = None,
+    engine: EngineOption = "auto",
+    sentences: Annotated[int, typer.Option(min=0, help="Sentences to show for each direction of each pair.")] = 5,
+    out: Annotated[Path | None, typer.Option(help="Directory for the page; by default ./compare-NAME-NAME.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the comparison as JSON, and write no files.")] = False,
+) -> None:
+    """Compare models on a test set: differences with intervals and p values, settings, and sentences."""
+    from tandem.comparing.render.comparison_terminal import render_comparison_text
+    from tandem.layout import COMPARISON_DATA, COMPARISON_MARKDOWN, comparison_directory
+    from tandem.monitor.stage_progress import progress_bars
+
+    overrides = [model for model in models if _is_setting(model)]
+    paths = [model for model in models if not _is_setting(model)]
+    with progress_bars(open_console(stderr=True)) as progress:
+        found = tandem.compare(
+            paths,
+            all_settings(overrides, setting),
+            split=split,
+            test=test,
+            engine=engine,
+            sentences=sentences,
+            progress=progress,
+        )
+    if as_json:
+        print_json(found.as_dict())
+        return
+    page = tandem.write_comparison(found, out or comparison_directory([system.name for system in found.systems]))
+    print(render_comparison_text(found, width=open_console().width))
+    print(f"wrote {page}, and the same as {COMPARISON_MARKDOWN} and {COMPARISON_DATA}")
+
+
 def export(
     run: RunPath,
     overrides: Overrides = None,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, is_dataclass
 from typing import Any, Literal, NamedTuple
 
 from tandem.reporting.run_record import Curve
@@ -96,15 +96,15 @@ class Report:
     def as_dict(self) -> dict[str, Any]:
         """The report for JSON, without the charts, whose data is in the run itself."""
         names = ("path", "source", "state", "version", "made", "summary", "questions", "problems")
-        return {name: _finite(getattr(self, name)) for name in names}
+        return {name: for_json(getattr(self, name)) for name in names}
 
 
-def _finite(value: Any) -> Any:
-    """A value for JSON, which has no place for what is not finite."""
-    if isinstance(value, Answer):
-        return _finite(asdict(value))
+def for_json(value: Any) -> Any:
+    """A value for JSON, which has no place for what is not finite; dataclasses become objects."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return for_json(asdict(value))
     if isinstance(value, dict):
-        return {key: _finite(content) for key, content in value.items()}
+        return {key: for_json(content) for key, content in value.items()}
     if isinstance(value, list | tuple):
-        return [_finite(content) for content in value]
+        return [for_json(content) for content in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -7,11 +7,12 @@ model.bin, config.json, shared_vocabulary.json   what CTranslate2 reads
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from pydantic import ValidationError
 
-from tandem.config import SearchConfig, Section
+from tandem.config import Config, SearchConfig, Section
 from tandem.errors import TandemError
 from tandem.layout import EXPORT_FILE
 from tandem.storage import read_json, sha256_of, write_json
@@ -44,6 +45,11 @@ class ExportFacts(Section):
     search: SearchConfig
     """How the run searched for translations; the export searches in the same way."""
     files: dict[str, ExportedFile]
+
+    def search_with(self, overrides: Sequence[str]) -> SearchConfig:
+        """The search with some of its settings changed."""
+        saved = [f"search.{name}={value}" for name, value in self.search.model_dump(mode="json").items()]
+        return Config.load(None, [*saved, *overrides]).search
 
 
 def is_export(folder: Path) -> bool:

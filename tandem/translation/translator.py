@@ -9,7 +9,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Literal
 
-from tandem.config import Config
 from tandem.corpus.tokenizer import Tokenizer
 from tandem.errors import TandemError
 from tandem.layout import MODEL_FILE, TOKENIZER_FILE, RunPaths
@@ -125,13 +124,11 @@ def _load_export(
     if engine == "tandem":
         raise TandemError(f"{folder}: an exported model, which --engine tandem cannot read; name the run instead")
     facts = read_export(folder)
-    saved = [f"search.{name}={value}" for name, value in facts.search.model_dump(mode="json").items()]
-    search = Config.load(None, [*saved, *overrides]).search
     tokenizer = Tokenizer.load(folder / TOKENIZER_FILE)
     loaded = CTranslate2Engine(
         folder,
         tokenizer.pieces(),
-        search,
+        facts.search_with(overrides),
         max_length=facts.max_length,
         batch_tokens=batch_tokens,
         threads=threads,

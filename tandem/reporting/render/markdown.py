@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from itertools import starmap
 
 from tandem.reporting.answers import Report
-from tandem.reporting.render.wording import CONFIDENCE, moment, run_name, short_name, state, verdict
+from tandem.reporting.render.wording import CONFIDENCE, made_by, run_name, short_name, state, verdict
 from tandem.units import row
 
 SPECIAL = re.compile(r"[\\`*\[\]<>|~$]|(?<!\w)_|_(?!\w)|^[#+-]|(?<=^\d)\.(?=\s)")
@@ -24,34 +24,34 @@ def render_markdown(report: Report) -> str:
 
 
 def _blocks(report: Report) -> Iterator[str]:
-    yield f"# {_text(run_name(report))}"
-    yield f"{_text(report.source)}, {_text(state(report))}: {_text(report.path)}"
-    yield "\n".join(f"- {_text(line)}" for line in report.summary)
+    yield f"# {markdown_text(run_name(report))}"
+    yield f"{markdown_text(report.source)}, {markdown_text(state(report))}: {markdown_text(report.path)}"
+    yield "\n".join(f"- {markdown_text(line)}" for line in report.summary)
     if report.problems:
         yield "## Problems"
-        yield "\n".join(f"- {_text(problem)}" for problem in report.problems)
+        yield "\n".join(f"- {markdown_text(problem)}" for problem in report.problems)
     rows = [
-        f"| {number} | {_text(short_name(answer))} | {_text(verdict(answer))} | "
+        f"| {number} | {markdown_text(short_name(answer))} | {markdown_text(verdict(answer))} | "
         f"{'' if answer.confidence == 'none' else answer.confidence} |"
         for number, answer in enumerate(report.questions, 1)
     ]
     yield "\n".join(["| | question | verdict | confidence |", "|--:|---|---|---|", *rows])
     for number, answer in enumerate(report.questions, 1):
-        yield f"## {number}. {_text(answer.question)}"
-        yield f"**{_text(verdict(answer))}** ({CONFIDENCE[answer.confidence]})"
-        yield _text(answer.answer)
+        yield f"## {number}. {markdown_text(answer.question)}"
+        yield f"**{markdown_text(verdict(answer))}** ({CONFIDENCE[answer.confidence]})"
+        yield markdown_text(answer.answer)
         if answer.explanation:
-            yield f"*{_text(answer.explanation)}*"
+            yield f"*{markdown_text(answer.explanation)}*"
         if answer.evidence:
             yield "<details><summary>Evidence</summary>"
             facts = starmap(row, answer.evidence.items())
-            rows = [f"| {_text(label)} | {'<br>'.join(map(_text, lines))} |" for label, lines in facts]
+            rows = [f"| {markdown_text(label)} | {'<br>'.join(map(markdown_text, lines))} |" for label, lines in facts]
             yield "\n".join(["| | |", "|---|---|", *rows])
             yield "</details>"
-    yield f"Made by Tandem {_text(report.version)}, {_text(moment(report))}."
+    yield markdown_text(made_by(report.version, report.made))
 
 
-def _text(words: str) -> str:
+def markdown_text(words: str) -> str:
     """Words as they are, on one line; nothing in them but code in backticks is markup."""
     pieces = CODE.split(" ".join(words.split()))
     pieces[::2] = [SPECIAL.sub(lambda found: f"\\{found.group()}", piece) for piece in pieces[::2]]

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tandem.reporting.answers import Chart, Report
+from tandem.reporting.answers import Chart
 from tandem.reporting.render.thin_curve import FEWEST, thin, thin_together
 from tandem.reporting.run_record import Curve
 
@@ -56,16 +57,16 @@ class Drawing:
         }
 
 
-def drawings(report: Report) -> list[Drawing]:
+def drawings(charts: Iterable[Chart]) -> list[Drawing]:
     """The charts that have anything to show."""
-    return [Drawing.of(chart) for chart in report.charts if any(len(trace.curve.finite) for trace in chart.traces)]
+    return [Drawing.of(chart) for chart in charts if any(len(trace.curve.finite) for trace in chart.traces)]
 
 
-def embedded(report: Report, drawn: list[Drawing]) -> str:
+def embedded(axis: str, drawn: Sequence[Drawing]) -> str:
     """All that the script needs, as JSON that no browser takes for the end of the script."""
     curves = [curve for drawing in drawn for curve in drawing.curves if len(curve)]
     span = [min(float(curve.at[0]) for curve in curves), max(float(curve.at[-1]) for curve in curves)] if curves else []
-    data = {"axis": report.axis, "span": span, "charts": [drawing.as_dict() for drawing in drawn]}
+    data = {"axis": axis, "span": span, "charts": [drawing.as_dict() for drawing in drawn]}
     return json.dumps(data, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from tandem.reporting.answers import Report
 from tandem.reporting.render.wording import CONFIDENCE, run_name, short_name, state, verdict
@@ -17,8 +17,13 @@ INDENT = " " * 4
 
 def render_text(report: Report, width: int = WIDEST) -> str:
     """Summary, problems, and two or three lines for each question; `width` is the terminal's."""
+    return wrapped(_parts(report), width)
+
+
+def wrapped(parts: Iterable[tuple[str, str]], width: int) -> str:
+    """Paragraphs, each with its indent, in lines that fit a terminal of this width."""
     columns = max(NARROWEST, min(width, WIDEST))
-    return "\n".join(line for part in _parts(report) for line in _wrapped(part, columns)) + "\n"
+    return "\n".join(line for part in parts for line in _wrapped(part, columns)) + "\n"
 
 
 def _parts(report: Report) -> Iterator[tuple[str, str]]:

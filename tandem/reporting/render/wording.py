@@ -50,6 +50,6 @@ def state(report: Report) -> str:
     return "state unknown" if report.state == "unknown" else report.state
 
 
-def moment(report: Report) -> str:
-    """When the report was made, to the minute."""
-    return report.made.replace("T", " ")[:16]
+def made_by(version: str, made: str) -> str:
+    """Who made a page, and when, to the minute."""
+    return f"Made by Tandem {version}, {made.replace('T', ' ')[:16]}."

@@ -14,8 +14,9 @@ from tandem.config import Config, differences
 from tandem.corpus.prepared import PreparedCorpus
 from tandem.corpus.tokenizer import Tokenizer
 from tandem.errors import TandemError
-from tandem.layout import EXPORT_FILE, MODEL_FILE, OPTIMIZER_FILE, RUN_FILE, STATE_FILE
+from tandem.layout import EXPORT_FILE, MODEL_FILE, OPTIMIZER_FILE
 from tandem.model.translation_model import build_model
+from tandem.training.checkpoint_place import checkpoint_place
 from tandem.training.checkpoints.checkpoint import Checkpoint, DamagedCheckpointError
 from tandem.training.checkpoints.restore import choose_checkpoint
 from tandem.training.faults.divergence import LossHistory
@@ -24,9 +25,6 @@ from tandem.training.origin import Origin
 from tandem.training.run_directory import SHAPE, Run
 from tandem.training.starting_point import StartingPoint
 from tandem.training.train_state import TrainingProgress
-
-# Checkpoints that are named after what they are, below a run.
-NAMED = ("best", "last", "averaged")
 
 
 @dataclass(frozen=True)
@@ -65,14 +63,9 @@ class OtherRun:
     def _locate(self) -> tuple[Run, str]:
         """The run, and which of its checkpoints: a name or a path."""
         place = self.place
-        if (place / RUN_FILE).is_file():
+        if found := checkpoint_place(place):
             # The best ones are for use, without an optimizer.
-            return Run.open(place), "last" if self.with_optimizer else "best"
-        if place.name in NAMED and (place.parent / RUN_FILE).is_file():
-            return Run.open(place.parent), place.name
-        for directory in place.absolute().parents[:2]:
-            if (directory / RUN_FILE).is_file() and (place / STATE_FILE).is_file():
-                return Run.open(directory), str(place)
+            return Run.open(found.run), found.choice or ("last" if self.with_optimizer else "best")
         if (place / EXPORT_FILE).is_file():
             raise TandemError(f"--from {place}: an exported model, which is not trained any more; name its run")
         raise TandemError(

@@ -64,7 +64,7 @@ def test_a_step_that_is_too_large_for_a_number_has_no_place_in_a_chart(tmp_path:
     path = tmp_path / "validations.txt"
     path.write_text(NEWER + f"Steps: {'9' * 400}\tloss: 2.4\tppl: 11.0\tbleu: 9.5\tLR: 0.0002\t\n")
     made = report(path)
-    assert json.loads(embedded(made, drawings(made)))["span"] == [100, 200]
+    assert json.loads(embedded(made.axis, drawings(made.charts)))["span"] == [100, 200]
 
 
 def test_the_log_beside_it_completes_the_run(tmp_path: Path) -> None:

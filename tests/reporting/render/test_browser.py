@@ -2,81 +2,23 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from tandem.reporting.render.html import render_html
+from tests.reporting.render.pages import CHROMIUM, DESKTOP, FITTED, GROUND, PHONE, Opened, open_page, viewport
 from tests.reporting.render.sample import sample_report
 
-if TYPE_CHECKING:
-    from playwright import sync_api as playwright
-else:
-    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine")]
 
 CHARTS = [chart.id for chart in sample_report().charts]
-DESKTOP, PHONE = (1280, 900), (390, 844)
-GROUND = "(selector) => getComputedStyle(document.querySelector(selector)).backgroundColor"
 PAINTED = """(chart) => {
     const ground = (selector) => getComputedStyle(document.querySelector(`#chart-${chart}${selector}`)).backgroundColor;
     return ground(" .main-svg") === ground("");
 }"""
-FITTED = """() => [...document.querySelectorAll('.plot')].every(
-    (plot) => Math.abs(plot.querySelector('.main-svg').clientWidth - plot.clientWidth) < 2)"""
-
-
-@dataclass
-class Opened:
-    """The page, and what it did that it should not."""
-
-    page: playwright.Page
-    complaints: list[str] = field(default_factory=list)
-    requests: list[str] = field(default_factory=list)
-
-    def draw(self, *charts: str) -> None:
-        """Pass the charts, as a reader who scrolls."""
-        for chart in charts:
-            self.page.locator(f"#chart-{chart}").scroll_into_view_if_needed()
-            self.page.wait_for_selector(f"#chart-{chart} .plot[aria-busy='false']")
-
-    def sheet(self, chart: str) -> playwright.FloatRect:
-        """Where the chart's drawing area is on the screen."""
-        area = self.page.locator(f"#chart-{chart} .nsewdrag")
-        area.scroll_into_view_if_needed()
-        box = area.bounding_box()
-        assert box is not None
-        return box
-
-    def drag(self, chart: str, start: float, end: float) -> None:
-        box = self.sheet(chart)
-        height = box["y"] + box["height"] / 2
-        self.page.mouse.move(box["x"] + start * box["width"], height)
-        self.page.mouse.down()
-        self.page.mouse.move(box["x"] + end * box["width"], height, steps=3)
-        self.page.mouse.up()
-
-    def shown(self) -> tuple[float, float]:
-        """The steps that all charts show: the first, which then goes out of sight, and the last, which was."""
-        pairs = set()
-        for chart in (CHARTS[0], CHARTS[-1]):
-            self.draw(chart)
-            pairs.add(tuple(self.page.evaluate(f"document.querySelector('#chart-{chart} .plot').layout.xaxis.range")))
-        (pair,) = pairs
-        return pair
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[playwright.Browser]:
-    with playwright.sync_playwright() as driver:
-        running = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield running
-        running.close()
 
 
 @pytest.fixture(scope="module")
@@ -87,19 +29,19 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.fixture(scope="module")
-def opened(browser: playwright.Browser, address: str) -> Opened:
-    """One page for all tests, because loading takes longest; each leaves it as it was."""
-    page = browser.new_page(viewport=viewport(DESKTOP), reduced_motion="reduce")
-    result = Opened(page)
-    page.on("console", lambda message: result.complaints.append(message.text))
-    page.on("pageerror", lambda error: result.complaints.append(str(error)))
-    page.on("request", lambda request: result.requests.append(request.url))
-    page.goto(address)
-    return result
+def opened(address: str) -> Iterator[Opened]:
+    with open_page(address) as page:
+        yield page
 
 
-def viewport(size: tuple[int, int]) -> playwright.ViewportSize:
-    return {"width": size[0], "height": size[1]}
+def shown(opened: Opened) -> tuple[float, float]:
+    """The steps that all charts show: the first, which then goes out of sight, and the last, which was."""
+    pairs = set()
+    for chart in (CHARTS[0], CHARTS[-1]):
+        opened.draw(chart)
+        pairs.add(tuple(opened.page.evaluate(f"document.querySelector('#chart-{chart} .plot').layout.xaxis.range")))
+    (pair,) = pairs
+    return pair
 
 
 def test_every_chart_draws_and_nothing_is_fetched(opened: Opened, address: str) -> None:
@@ -123,10 +65,10 @@ def test_hover_shows_values(opened: Opened) -> None:
 
 
 def test_zooming_one_chart_zooms_all(opened: Opened) -> None:
-    first, last = opened.shown()
+    first, last = shown(opened)
     opened.drag("loss", 0.25, 0.75)
     opened.page.wait_for_selector(".zoom:not([hidden])")
-    low, high = opened.shown()
+    low, high = shown(opened)
     assert low - first == pytest.approx(0.25 * (last - first), rel=0.05)
     assert high - first == pytest.approx(0.75 * (last - first), rel=0.05)
     # The values' axis follows: without the first steps the loss has a tenth of its range.
@@ -134,18 +76,18 @@ def test_zooming_one_chart_zooms_all(opened: Opened) -> None:
     box = opened.sheet("gpus")
     opened.page.mouse.dblclick(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
     opened.page.wait_for_selector(".zoom[hidden]", state="attached")
-    assert opened.shown() == (first, last)
+    assert shown(opened) == (first, last)
 
 
 def test_keys_and_buttons_zoom_too(opened: Opened) -> None:
-    first, last = opened.shown()
+    first, last = shown(opened)
     opened.page.locator("#chart-network .plot").focus()
     opened.page.keyboard.press("+")
     opened.page.keyboard.press("ArrowRight")
     middle, span = (first + last) / 2, last - first
-    assert opened.shown() == pytest.approx((middle - span / 8, middle + span * 3 / 8))
+    assert shown(opened) == pytest.approx((middle - span / 8, middle + span * 3 / 8))
     opened.page.locator(".zoom button[data-key='0']").click()
-    assert opened.shown() == (first, last)
+    assert shown(opened) == (first, last)
 
 
 def test_the_legend_hides_a_line_or_all_others(opened: Opened) -> None:
