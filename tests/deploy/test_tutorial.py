@@ -25,7 +25,8 @@ CLONED, CHECKOUT = "git clone ADDRESS", "cp -a {checkout}"
 # whoever reads copies the line that the command above has printed;
 COPIED = "THE LINE ABOVE"
 # the hosts' network card has another name, and their user needs no sudo;
-NAMES = {"eth0": CARD, "sudo ": ""}
+PAGES_CARD = "eth0"
+NAMES = {PAGES_CARD: CARD, "sudo ": ""}
 # a reboot is a host without power, which has it again after the next command;
 REBOOT = "sudo reboot"
 # and the short version trains less, and leaves out the doctor and the lost host, which have tests of their own.
@@ -43,11 +44,11 @@ INTERRUPT = "^C"
 # Stands on the page for the home directory.
 HOME = "/home/you"
 # What these print depends on the machine, on how busy it is, and on the model: labels are compared.
-IN_OTHER_WORDS = ("doctor", "report", "watch", "translate")
+IN_OTHER_WORDS = re.compile(r"\b(doctor|report|watch|translate)\b")
 # At most four words before a colon, a question mark or a wide space; and the first word of a table's row.
 LABEL = re.compile(r"^[\W\d]*([A-Za-z]+(?: [A-Za-z]+){0,3})(?=[:?]|  )|^│ ([a-z]+)")
-# What the model says and which exchange fits depend on the processor, and ssh has its own words for a lost host.
-FREE = re.compile(r"(?<=hypothesis ).*|(?<=exchange: ).*|(?<=without vm2: ).*")
+# Keys are random, what the model says and which exchange fits depend on the processor, and ssh has words of its own.
+FREE = re.compile(r"(?<=ssh-ed25519 ).*|(?<=hypothesis ).*|(?<=exchange: ).*|(?<=without vm2: ).*")
 
 
 @dataclass
@@ -103,11 +104,12 @@ def steps_of(line: str) -> list[str]:
 
 
 def not_printed(typed: Typed, printed: list[str]) -> list[str]:
-    """The lines below a command of the page that are not, in this order, among what it has printed."""
-    loose = any(word in typed.command for word in IN_OTHER_WORDS)
-    real = iter([compared(line, loose) for line in printed])
+    """The lines below a command of the page that are not among what it has printed, in this order if words count."""
+    loose = IN_OTHER_WORDS.search(typed.command) is not None
+    real = [compared(line, loose) for line in printed]
+    left = real if loose else iter(real)
     shown = [line for line in typed.shown if line not in (LEFT_OUT, INTERRUPT) and compared(line, loose)]
-    return [line for line in shown if compared(line, loose) not in real]
+    return [line for line in shown if compared(line, loose) not in left]
 
 
 def compared(line: str, loose: bool) -> str:
@@ -140,7 +142,7 @@ def test_every_command_of_the_page_works_and_prints_what_it_shows(short: bool, t
         for typed in page:
             print(f"{typed.host}$ {typed.command}", file=transcript, flush=True)
             newcomer.type(typed)
-            said = [line.replace(str(rig.hosts[0].home), HOME) for line in newcomer.said]
+            said = [line.replace(str(rig.hosts[0].home), HOME).replace(CARD, PAGES_CARD) for line in newcomer.said]
             print(*said, sep="\n", file=transcript, flush=True)
             if not short:
                 missing += not_printed(typed, said)
