@@ -29,13 +29,13 @@ PAGES_CARD = "eth0"
 NAMES = {PAGES_CARD: CARD, "sudo ": ""}
 # a reboot is a host without power, which has it again after the next command;
 REBOOT = "sudo reboot"
-# and the short version trains less, and leaves out the doctor and the lost host, which have tests of their own.
+# and the short version trains less, and leaves out doctor, slow network and lost host, which have tests of their own.
 FEWER_STEPS = {
     "-- train demo": "-- train demo train.max_steps=180",
     "train.max_steps=200": "train.max_steps=10",
     "schedule.warmup_steps=20": "schedule.warmup_steps=5",
 }
-LEFT_OUT_IF_SHORT = ("-- doctor", REBOOT, "without vm2")
+LEFT_OUT_IF_SHORT = ("-- doctor", "--run runs/slow", REBOOT, "without vm2")
 
 # Exit code of a program that Ctrl-C has ended.
 INTERRUPTED = 130
