@@ -16,9 +16,10 @@ LOCK := $(TOOLS)/bin/uv pip compile pyproject.toml --universal --python-version 
 # files come in the order of tests/conftest.py: the longest first.
 TWO_AT_A_TIME := --numprocesses 2 --dist loadscope --no-loadscope-reorder
 
-.PHONY: help setup demo serve test test-long peers quick lint docs lock audit gpu-check clean
+.PHONY: help install setup demo serve test test-long peers quick lint docs lock audit gpu-check clean
 
 help:
+	@echo "make install  set up .venv with Tandem for those who use it"
 	@echo "make demo    watch a small Transformer learn to translate (about a minute, after the set-up)"
 	@echo "make serve   translate in the browser with the demo's model (trains it first, if it is not there)"
 	@echo "make test    linters, types and all tests (fetches 2.5 GB of other programs to test exports with)"
@@ -30,6 +31,8 @@ help:
 	@echo "make audit   ask a public database for known holes in the locked versions"
 	@echo "make lock    write the lock files anew, after a change of dependencies"
 	@echo "make clean   remove the virtual environment and caches"
+
+install: $(INSTALLED)
 
 setup: $(DEVELOPING)
 

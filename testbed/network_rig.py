@@ -6,8 +6,8 @@
         rig.run(vm2, ["python", "-m", "tandem", ...], {"RANK": "1", ...})
 
 Every host has a name, an address, a network card `veth0` and a loopback of its own, and knows the others by name;
-the file system and the processors are the machine's. Needs root on Linux. Whatever the rig has started or made is
-gone when it is left, however it is left.
+the file system and the processors are the machine's, unless the hosts are `bare`. Needs root on Linux. Whatever the
+rig has started or made is gone when it is left, however it is left.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 import os
 import select
+import shlex
 import shutil
 import signal
 import subprocess
@@ -24,7 +25,7 @@ import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import count
 from pathlib import Path
@@ -55,12 +56,25 @@ class Host:
     name: str
     address: str
     namespace: str
+    home: Path | None = None
+    """The home directory of whoever is there, at the same path on all hosts of the rig; None if it is the machine's."""
+    core: int | None = None
+    """The one processor core that it has; None if it has all of the machine's."""
 
     @property
     def inside(self) -> tuple[str, ...]:
         """What to put before a command to run it there; none of it forks, so that the id is that of the command."""
-        named = ("unshare", "--uts", "sh", "-c", f'hostname {self.name} && exec "$@"', "sh")
-        return ("ip", "netns", "exec", self.namespace, *named)
+        # Each command has a table of mounts of its own, so that no other host sees this one's home.
+        at_home = f"mount --bind {shlex.quote(str(self.disk))} {shlex.quote(str(self.home))} && " if self.home else ""
+        named = ("unshare", "--uts", "sh", "-c", f'{at_home}hostname {self.name} && exec "$@"', "sh")
+        pinned = () if self.core is None else ("taskset", "--cpu-list", str(self.core))
+        return ("ip", "netns", "exec", self.namespace, *named, *pinned)
+
+    @property
+    def disk(self) -> Path:
+        """Where the host's own home lies, seen from the machine."""
+        assert self.home is not None
+        return self.home.with_name(self.name)
 
 
 @dataclass(frozen=True)
@@ -78,14 +92,18 @@ class Ssh:
 
 
 class Rig:
-    """Hosts vm1, vm2 and so on, joined by one cable, or by a switch if there are more than two."""
+    """Hosts vm1, vm2 and so on, joined by one cable, or by a switch if there are more than two.
 
-    def __init__(self, hosts: int = 2) -> None:
+    Those that are `bare` share no files under the home directory and no processor core, as far as there are enough.
+    """
+
+    def __init__(self, hosts: int = 2, *, bare: bool = False) -> None:
         # Two rigs of one process differ by the second number.
         unique = f"tandem-{os.getpid()}-{next(_numbers)}"
         self.hosts = tuple(
             Host(f"vm{number}", f"10.99.0.{number}", f"{unique}-vm{number}") for number in range(1, hosts + 1)
         )
+        self._bare = bare
         self._switch = f"{unique}-switch"
         self._limited = False
         self._ssh: Ssh | None = None
@@ -96,6 +114,8 @@ class Rig:
         with self._cleanup:
             temporary = self._cleanup.enter_context(tempfile.TemporaryDirectory(prefix="tandem-rig-"))
             self._directory = Path(temporary)
+            if self._bare:
+                self._give_homes_and_cores()
             for host in self.hosts:
                 self._add_namespace(host.namespace)
                 self._write_names(host)
@@ -211,12 +231,26 @@ class Rig:
         self._cleanup.callback(_do, ["ip", "netns", "delete", name])
         _do(["ip", "-n", name, "link", "set", "lo", "up"])
 
+    def _give_homes_and_cores(self) -> None:
+        home = self._directory / "home"
+        cores = sorted(os.sched_getaffinity(0))
+        self.hosts = tuple(
+            replace(host, home=home, core=cores[number % len(cores)]) for number, host in enumerate(self.hosts)
+        )
+        for directory in (home, *(host.disk for host in self.hosts)):
+            directory.mkdir()
+
     def _write_names(self, host: Host) -> None:
         directory = CONFIG_DIRECTORY / host.namespace
         directory.mkdir(parents=True)
         self._cleanup.callback(shutil.rmtree, directory)
         names = ["127.0.0.1 localhost", "::1 localhost", *(f"{other.address} {other.name}" for other in self.hosts)]
         (directory / "hosts").write_text("\n".join(names) + "\n")
+        if host.home:
+            # What ssh and its server take for root's home.
+            users = [line.split(":") for line in Path("/etc/passwd").read_text().splitlines()]
+            homes = ([*user[:5], str(host.home), *user[6:]] if user[0] == "root" else user for user in users)
+            (directory / "passwd").write_text("".join(":".join(user) + "\n" for user in homes))
 
     def _connect(self) -> None:
         pair = ["type", "veth", "peer", "name"]
@@ -239,9 +273,12 @@ class Rig:
         config = self._directory / f"sshd-{host.name}"
         config.write_text(
             f"Port {SSH_PORT}\n"
+            # Where a newcomer's ssh and scp look.
+            f"{'Port 22' if host.home else ''}\n"
+            f"{'Subsystem sftp internal-sftp' if host.home else ''}\n"
             f"ListenAddress {host.address}\n"
             f"HostKey {self._directory / 'host_key'}\n"
-            f"AuthorizedKeysFile {self._directory / 'user_key'}.pub\n"
+            f"AuthorizedKeysFile {self._directory / 'user_key'}.pub{' .ssh/authorized_keys' if host.home else ''}\n"
             f"PidFile {config}.pid\n"
             "StrictModes no\n"
             "UsePAM no\n"
@@ -314,7 +351,7 @@ def unavailable() -> str | None:
     """Why there can be no rig here, or None."""
     if os.geteuid():
         return "hosts on one machine need root"
-    if missing := [name for name in ("ip", "tc", "unshare") if shutil.which(name) is None]:
+    if missing := [name for name in ("ip", "tc", "unshare", "taskset") if shutil.which(name) is None]:
         return f"{', '.join(missing)} missing: install iproute2 and util-linux"
     try:
         with Rig() as rig:

@@ -7,14 +7,16 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from itertools import takewhile
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
+from testbed.console_page import Typed, read_console, skeleton
+from tests.newcomer import make_checkout
+from tests.places import REPOSITORY
+
 # Would run this very test; CI runs it all the same.
 LEFT_OUT = ("make test",)
 # Runs until it is stopped; the commands after it talk to it.
@@ -23,42 +25,24 @@ SERVER = "tandem serve exported/en-de"
 SAME_EVERYWHERE = ("tandem corpora", "tandem config show", "tandem doctor transformer-base --card", "tandem prepare")
 
 
-def console_blocks() -> list[list[str]]:
-    """The lines of each console block."""
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    return [block.splitlines() for block in re.findall(r"^```console\n(.*?)^```", text, re.MULTILINE | re.DOTALL)]
-
-
-def commands() -> list[str]:
-    """What follows a `$ ` prompt, with lines that end in a backslash put together."""
-    joined = "\n".join(line for block in console_blocks() for line in block).replace("\\\n", " ")
-    return [line[2:] for line in joined.splitlines() if line.startswith("$ ") and line[2:] not in LEFT_OUT]
-
-
-def shown_after(prompt: str) -> list[str]:
-    """What the README prints below the command that begins so, up to the next one."""
-    block = next(block for block in console_blocks() if block[0].startswith(f"$ {prompt}"))
-    first = next(place for place, line in enumerate(block) if not line.endswith("\\"))
-    return list(takewhile(lambda line: not line.startswith("$ "), block[first + 1 :]))
+def shown_after(page: Sequence[Typed], start: str) -> tuple[str, ...]:
+    """What the README prints below the command that begins so."""
+    return next(typed.shown for typed in page if typed.command.startswith(start))
 
 
 @pytest.mark.slow
 def test_the_readmes_commands_work_in_order_and_print_what_it_shows(tmp_path: Path) -> None:
-    # A newcomer's checkout after the first `make`: the Makefile with everything installed.
-    for name in ("Makefile", "pyproject.toml", "requirements.lock", "tandem"):
-        (tmp_path / name).symlink_to(ROOT / name)
-    (tmp_path / ".venv").symlink_to(sys.prefix)
-    if not (tmp_path / ".venv/.installed").exists():
-        pytest.skip("not installed by the Makefile, so `make demo` would install again")
+    make_checkout(tmp_path)
     # Both cores, as a newcomer has them, and the environment's commands at hand.
     environment = os.environ | {"PATH": f"{Path(sys.prefix) / 'bin'}:{os.environ['PATH']}"}
     environment.pop("OMP_NUM_THREADS", None)
     # Other tests run beside this one: threads that wait for each other must not burn the processor meanwhile.
     environment["OMP_WAIT_POLICY"] = "PASSIVE"
-    assert len(commands()) >= 8
+    page = [typed for typed in read_console(REPOSITORY / "README.md") if typed.command not in LEFT_OUT]
+    assert len(page) >= 8
     printed = {}
     with ExitStack() as servers:
-        for command in commands():
+        for command in (typed.command for typed in page):
             if command.startswith(SERVER):
                 printed[command] = servers.enter_context(running(command, tmp_path, environment))
                 continue
@@ -67,18 +51,18 @@ def test_the_readmes_commands_work_in_order_and_print_what_it_shows(tmp_path: Pa
             )
             assert ended.returncode == 0, f"{command}\n{ended.stdout}\n{ended.stderr}"
             printed[command] = ended.stdout
-    assert printed[SERVER].splitlines() == shown_after(SERVER)
+    assert tuple(printed[SERVER].splitlines()) == shown_after(page, SERVER)
     demo = printed["make demo"]
     bleu = float(re.findall(r"test BLEU ([\d.]+)", demo)[-1])
     assert bleu >= 90
     # Apart from numbers, paths and the model's own words, what the README shows is what appears.
-    for line in shown_after("make demo"):
+    for line in shown_after(page, "make demo"):
         if re.match(r"(step|saved|finished|nrefs|[\d.]+ M|[\d,]+ pairs|Now one)", line):
             assert skeleton(line) in {skeleton(real) for real in demo.splitlines()}, line
     for start in SAME_EVERYWHERE:
         real = next(text for command, text in printed.items() if command.startswith(start)).splitlines()
         assert [
-            line for line in shown_after(start) if line != "..." and line.rstrip() not in map(str.rstrip, real)
+            line for line in shown_after(page, start) if line != "..." and line.rstrip() not in map(str.rstrip, real)
         ] == []
 
 
@@ -100,8 +84,3 @@ def running(command: str, directory: Path, environment: dict[str, str]) -> Itera
     finally:
         process.kill()
         process.communicate()
-
-
-def skeleton(line: str) -> str:
-    """A line without its numbers, and without the number format, which depends on the processor."""
-    return re.sub(r"[\d.,:e+-]+", "#", re.sub("bfloat16|float32", "", line)).strip()

@@ -56,9 +56,8 @@ def _machine_lines(diagnosis: Diagnosis) -> Iterator[str]:
 
 
 def _facts(machine: Machine) -> Iterator[str]:
-    threads = f"{machine.threads} thread{'s' if machine.threads > 1 else ''}"
-    yield f"{machine.processes} process{'es' if machine.processes > 1 else ''} of {threads}"
-    yield f"{machine.processor} ({machine.cores} cores), {size(machine.memory_bytes)} memory"
+    yield f"{_counted(machine.processes, 'process', 'es')} of {_counted(machine.threads, 'thread')}"
+    yield f"{machine.processor} ({_counted(machine.cores, 'core')}), {size(machine.memory_bytes)} memory"
     for gpu in machine.gpus:
         yield f"{gpu.name} ({size(gpu.memory_bytes)})"
     if machine.driver:
@@ -66,6 +65,10 @@ def _facts(machine: Machine) -> Iterator[str]:
     yield f"{size(machine.disk_free_bytes)} free in {machine.disk}"
     if machine.interface:
         yield machine.interface + (f" ({link_rate(machine.interface_mbit)})" if machine.interface_mbit else "")
+
+
+def _counted(number: int, thing: str, plural: str = "s") -> str:
+    return f"{number} {thing}{plural if number != 1 else ''}"
 
 
 def _measured_lines(diagnosis: Diagnosis) -> Iterator[str]:
@@ -94,7 +97,7 @@ def _prediction_table(predictions: Sequence[Prediction], max_steps: int, price: 
     """Every exchange plan, and what a run under it would take."""
     columns = ["exchange", "a step", "slow-down", f"{max_steps:,} steps"]
     if price is not None:
-        columns.append(f"cost at ${price:g} a machine-hour x {hosts}")
+        columns.append(f"cost at ${price:,.2f} a machine-hour x {hosts}")
     table = Table(*columns, title="predicted, without evaluations and checkpoints", title_justify="left")
     shown = set()
     for prediction in predictions:

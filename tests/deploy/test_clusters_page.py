@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import shlex
 import shutil
 import subprocess
@@ -14,20 +13,20 @@ from pathlib import Path
 
 import pytest
 
+from testbed.console_page import read_console
 from testbed.network_rig import CARD, Rig, mpirun_unavailable, unavailable
 from tests.places import REPOSITORY
 
 pytestmark = pytest.mark.long
 
-PROMPT = re.compile(r"^(vm[12])\$ (.+)$", re.MULTILINE)
 # Of one command, on a busy machine.
 TIMEOUT = 900
 
 
 def commands() -> list[tuple[str, list[str]]]:
     """Each command with the hosts it is typed on; the same one typed on several in a row runs on them at once."""
-    found = PROMPT.findall((REPOSITORY / "docs" / "clusters.md").read_text(encoding="utf-8"))
-    return [(command, [host for host, _ in group]) for command, group in groupby(found, key=lambda typed: typed[1])]
+    page = read_console(REPOSITORY / "docs" / "clusters.md")
+    return [(command, [typed.host for typed in group]) for command, group in groupby(page, key=lambda it: it.command)]
 
 
 @pytest.fixture
@@ -57,7 +56,7 @@ def typed_on(tmp_path: Path, demo_text: Path) -> Iterator[tuple[Rig, dict[str, s
 def test_every_command_of_the_page_works(typed_on: tuple[Rig, dict[str, str]], tmp_path: Path) -> None:
     rig, environment = typed_on
     hosts = {host.name: host for host in rig.hosts}
-    assert len(commands()) >= 7
+    assert len(commands()) >= 5
     for command, names in commands():
         line = ["sh", "-c", f"cd {shlex.quote(str(tmp_path))} && {command}"]
         started = [
@@ -65,9 +64,7 @@ def test_every_command_of_the_page_works(typed_on: tuple[Rig, dict[str, str]], t
         ]
         for process in started:
             said, _ = process.communicate(timeout=TIMEOUT)
-            # The doctor may advise against training over a link that is busy with tests.
-            assert process.returncode in ((0, 1) if " doctor " in command else (0,)), f"{command}\n{said}"
-    assert (tmp_path / "runs" / "toy" / "report.html").is_file()
+            assert process.returncode == 0, f"{command}\n{said}"
     for name in ("toy", "mpirun", "torchrun"):
         assert sorted(path.name for path in (tmp_path / "runs" / name / "journal").iterdir()) == [
             "rank-0.jsonl",

@@ -72,8 +72,10 @@ def test_people_read_the_same_figures(tiny_config: Callable[..., Config], tmp_pa
     assert "made-up sentences" in text
     assert f"{diagnosis.needs.parameters:,} parameters" in text
     assert diagnosis.advice in text
-    assert "cost at $3 a machine-hour x 1" in text
+    assert "cost at $3.00 a machine-hour x 1" in text
     assert "with a second host like this one" in text
+    cores = diagnosis.machines[0].cores
+    assert f"({cores} core{'s' if cores > 1 else ''})" in text
 
 
 @pytest.mark.slow

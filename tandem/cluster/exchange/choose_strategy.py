@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from tandem.cluster.exchange.strategy import HIDDEN_SLOW_DOWN, ExchangePlan, Strategy, find_strategy, known_strategies
 from tandem.cluster.exchange.traffic import BASELINE, SAMPLED_EVERY
 from tandem.config import ExchangeConfig
+from tandem.units import short_duration
 
 
 @dataclass(frozen=True)
@@ -104,10 +105,10 @@ def choose(costs: StepCosts) -> StrategyChoice:
     mildest = next(iter(weighed))
     reason = (
         f"{chosen}: the hosts send each other {costs.link.bytes_per_second * 8 / 1e6:,.0f} Mbit/s, so that {mildest} "
-        f"makes a step of {costs.together_seconds:.2g} s {weighed[mildest]:.2f} times as long"
+        f"makes a step of {short_duration(costs.together_seconds)} {weighed[mildest]:.2f} times as long"
     )
     if chosen != mildest:
         reason += f", this {weighed[chosen]:.2f} times"
     if chosen.strategy.costs_quality:
-        reason += "; it costs some quality (docs/slow-networks.md)"
+        reason += "; the first steps, taken together, take longer, and it costs some quality (docs/slow-networks.md)"
     return StrategyChoice(chosen, reason, {str(plan): slow_down for plan, slow_down in weighed.items()})
