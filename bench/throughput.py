@@ -19,6 +19,7 @@ from pathlib import Path
 
 import torch
 
+from tandem.cluster.devices import configure_device
 from tandem.cluster.exchange.strategy import ExchangePlan, make_exchange
 from tandem.cluster.world import World
 from tandem.config import Config
@@ -58,6 +59,7 @@ class Measured:
 
 def measured(config: Config, corpus: PreparedCorpus, steps: int) -> Measured:
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    configure_device(device, tf32=config.train.tf32, deterministic=False)
     batches, world = Batches.of_run(config, corpus.pairs("train")), World(0, 1, device)
     state = TrainState.fresh(config, corpus.tokenizer.vocab_size, device)
     exchange = make_exchange(ExchangePlan("allreduce"), config, state.flat_vectors(), world)
