@@ -82,7 +82,7 @@ class BackgroundView(View):
                 )
 
     def _hand_if_idle(self, tell: Tell) -> None:
-        """Of interest only at this moment: a view that is at something else misses it."""
+        """Show what is of interest only now; a view that is at something else misses it."""
         with self._changed:
             if self._busy_since is None and not self._waiting:
                 self._append(tell)

@@ -10,8 +10,6 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import requests
-
 from tandem.config import Config
 from tandem.errors import TandemError
 from tandem.layout import RunPaths
@@ -80,7 +78,7 @@ class MlflowView(View):
             while self._waiting:
                 self._tell(self._id, *self._waiting[0])
                 del self._waiting[0]
-        except (MlflowException, requests.RequestException, OSError) as error:
+        except Exception as error:  # its stores raise what their libraries do
             if not self._failing:
                 self._trouble = (
                     f"MLflow takes no records now ({error_without_secrets(error)}); they wait, and are sent as soon as "
