@@ -30,7 +30,9 @@ from tandem.monitor.watch.live import RunWatcher
 
 PLACE = Path(__file__).parent / "images"
 SCHEMES: tuple[Literal["light"], Literal["dark"]] = ("light", "dark")
-REPORT_SIZE, TRANSLATOR_SIZE = (1160, 945), (1080, 470)
+REPORT_SIZE, TRANSLATOR_SIZE = (1160, 1050), (1080, 470)
+# A README shows pictures smaller than pages are.
+SCALE = 0.8
 WATCH_COLUMNS = 96
 # A busy machine draws slowly.
 PATIENCE_MILLISECONDS = 180_000
@@ -100,7 +102,11 @@ def chromium() -> Iterator[Browser]:
 def opened(browser: Browser, address: str, size: tuple[int, int], scheme: Literal["light", "dark"]) -> Iterator[Page]:
     width, height = size
     page = browser.new_page(
-        viewport={"width": width, "height": height}, color_scheme=scheme, reduced_motion="reduce", locale="en"
+        viewport={"width": width, "height": height},
+        device_scale_factor=SCALE,
+        color_scheme=scheme,
+        reduced_motion="reduce",
+        locale="en",
     )
     page.set_default_timeout(PATIENCE_MILLISECONDS)
     page.goto(address)
