@@ -26,6 +26,8 @@ ROOT_PAGES = {
 }
 # Warnings of MkDocs' own loggers fail a strict build.
 LOG = logging.getLogger("mkdocs.site_pages")
+# Pictures of the README, in HTML: they lie below docs/, as the site's pages do.
+PICTURE = re.compile(r'(?<=src=")docs/(?=images/)|(?<=srcset=")docs/(?=images/)')
 LINK = re.compile(r"\[([^\]]*)\]\(([^)#\s]+)(#[^)\s]*)?\)")
 
 
@@ -63,7 +65,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
             return text  # tests, benches and the like are in the checkout only
         return f"[{text}]({posixpath.relpath(path, posixpath.dirname(page.file.src_uri) or '.')}{anchor})"
 
-    return LINK.sub(on_site, markdown)
+    return LINK.sub(on_site, PICTURE.sub("", markdown) if page.file.src_uri == "index.md" else markdown)
 
 
 def page_of(path: Path) -> str:

@@ -254,7 +254,7 @@ class MonitorConfig(Section):
     """Who is shown what happens; the journal and the console always are."""
 
     views: list[Annotated[str, AfterValidator(VIEWS.check_name)]] = ["tensorboard"]
-    """Views of the run's records beside journal and console: tensorboard, or one of your own as module:Class."""
+    """Views of the records beside journal and console: tensorboard, wandb, mlflow, or your own as module:Class."""
 
 
 class Config(Section):

@@ -22,6 +22,8 @@ A run, made by `tandem train`:
     journal/         the event log of every rank: rank-0.jsonl and so on; the stacks of one that hung: rank-0.stack
     tensorboard/     event files
     translations/    of test sets, which `tandem compare` keeps: a file for each model, search and text
+    wandb/           what W&B keeps of its run, and sends if it may
+    wandb.json       the run's counterpart at W&B and how far it was told; mlflow.json the same at MLflow
 
 An exported model, made by `tandem export --to ctranslate2`:
 
@@ -64,6 +66,8 @@ MODEL_CARD = "README.md"
 REPORT_PAGE, REPORT_MARKDOWN, REPORT_DATA = "report.html", "report.md", "report.json"
 COMPARISON_PAGE, COMPARISON_MARKDOWN, COMPARISON_DATA = "compare.html", "compare.md", "compare.json"
 
+TRACKING_SERVICES = ("wandb", "mlflow")
+
 _CHECKPOINT = re.compile(r"step-(\d{8,})")
 _JOURNAL = re.compile(r"rank-(\d+)\.jsonl")
 
@@ -84,13 +88,19 @@ class RunPaths:
         self.start = directory / "start"
         self.averaged = directory / "averaged"
         self.tensorboard = directory / "tensorboard"
+        self.wandb = directory / "wandb"
         self.journals = directory / JOURNALS
         self.translations = kept_translations(directory)
 
     def small_files(self) -> list[Path]:
         """What a run needs beside its checkpoints; the file by which it is known as a run comes last."""
         chosen = (self.choices_file, self.exchange_file, self.settled_file)
-        return [self.directory / TOKENIZER_FILE, self.config_file, *chosen, self.run_file]
+        told = map(self.told_file, TRACKING_SERVICES)
+        return [self.directory / TOKENIZER_FILE, self.config_file, *chosen, *told, self.run_file]
+
+    def told_file(self, service: str) -> Path:
+        """What a tracking service knows of the run."""
+        return self.directory / f"{service}.json"
 
     def host_state(self, host: int) -> Path:
         """What a host keeps for itself beside the checkpoints."""

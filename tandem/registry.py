@@ -44,6 +44,8 @@ class Registry(Generic[T]):
             found: T = resolve_name(self._places.get(name, name))
         except AttributeError as error:
             raise TandemError(f"{name}: there is no such {self._kind} ({error}); check its name") from error
+        except TandemError:  # of ours, which says what is missing
+            raise
         except Exception as error:  # whatever a module of the user's raises
             raise TandemError(
                 f"{name}: this {self._kind} cannot be imported ({error}); on every host, install its package or put "
@@ -108,7 +110,15 @@ FORMATS: Registry[Any] = Registry(
 """Logs that `tandem report` reads, each a tandem.reporting.formats.log_format.LogFormat. A package of your own offers
 more of them as entry points of the group `tandem.formats`."""
 
-VIEWS: Registry[Any] = Registry("view", {"tensorboard": "tandem.monitor.tensorboard_view:TensorBoardView"}, "show")
+VIEWS: Registry[Any] = Registry(
+    "view",
+    {
+        "tensorboard": "tandem.monitor.tensorboard_view:TensorBoardView",
+        "wandb": "tandem.monitor.wandb_view:WandbView",
+        "mlflow": "tandem.monitor.mlflow_view:MlflowView",
+    },
+    "show",
+)
 """Views of a run's records (`monitor.views`), each a class of a tandem.monitor.views.View."""
 
 EXPORTS: Registry[Any] = Registry(

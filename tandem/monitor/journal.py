@@ -148,8 +148,18 @@ class Recorder:
         self._tell_views(lambda view: view.working(stage, done, total))
 
     def close(self) -> None:
-        self._tell_views(lambda view: view.close())
-        self._journal.close()
+        with self._lock:
+            while self._views:
+                view = self._views.pop(0)
+                try:
+                    view.close()
+                    trouble = view.pop_trouble()
+                except Exception as error:  # whatever a view of the user's raises
+                    trouble = switched_off(_name(view), error)
+                # The other views are still open, and the journal: the console comes last.
+                if trouble:
+                    self.record(Noticed(step=self._step, message=trouble))
+            self._journal.close()
 
     def _tell_trouble(self, message: str) -> None:
         """Show what is wrong with the journal, which cannot record it; without views, another process is to show it."""
@@ -171,5 +181,8 @@ class Recorder:
                 with suppress(Exception):
                     view.close()
             for view, why in failed:
-                name = f"{type(view).__module__}:{type(view).__qualname__}"
-                self.record(Noticed(step=self._step, message=switched_off(name, why)))
+                self.record(Noticed(step=self._step, message=switched_off(_name(view), why)))
+
+
+def _name(view: View) -> str:
+    return f"{type(view).__module__}:{type(view).__qualname__}"

@@ -7,10 +7,8 @@ from typing import TypeAlias
 
 from tandem.config import Config
 from tandem.layout import RunPaths
-from tandem.monitor.network_interfaces import host_name
 from tandem.monitor.records import Record
-from tandem.registry import VIEWS
-from tandem.storage import error_in_words
+from tandem.monitor.secrets import error_without_secrets
 
 
 class View:
@@ -37,23 +35,7 @@ MakeView: TypeAlias = Callable[[RunPaths, Config], View]
 """A view's class (or a function that makes one) takes the paths of the run's directory and the settings of the run."""
 
 
-def open_views(run: RunPaths, config: Config) -> tuple[list[View], list[str]]:
-    """The views that the setting `monitor.views` names, and a notice for each that could not be made."""
-    views, notices = [], []
-    for name in config.monitor.views:
-        make: MakeView = VIEWS.get(name)
-        try:
-            views.append(make(run, config))
-        except Exception as error:  # whatever a view of the user's raises
-            notices.append(switched_off(name, error))
-    return views, notices
-
-
-def switched_off(name: str, error: Exception) -> str:
+def switched_off(name: str, error: BaseException) -> str:
     """The line that tells of a view that raised: hours of training matter more than one way to look at them."""
-    # The system's own numbers for what went wrong help nobody.
-    text = (
-        f"{host_name()}: {error_in_words(error)}" if isinstance(error, OSError) else f"{type(error).__name__}: {error}"
-    )
-    why = " ".join(text.split())
+    why = error_without_secrets(error)
     return f"the view {name} failed ({why}) and is switched off; the training goes on without it"

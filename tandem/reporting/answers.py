@@ -52,6 +52,21 @@ class Answer:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Evaluation:
+    """One line of the table of evaluations; None is what the run does not have."""
+
+    at: float
+    """Step or epoch."""
+    loss: float | None
+    perplexity: float | None
+    bleu: float | None
+    bleu_first_sentences: int | None
+    """How many of the first sentences BLEU is of, where that is not all."""
+    best: tuple[str, ...]
+    """In what it is the best of all: `lowest loss`, `best BLEU`."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Trace:
     """One line of a chart, or one layer of a stack."""
 
@@ -92,10 +107,24 @@ class Report:
     questions: tuple[Answer, ...]
     problems: tuple[str, ...] = ()
     charts: tuple[Chart, ...] = field(default=(), repr=False)
+    evaluations: tuple[Evaluation, ...] = field(default=(), repr=False)
+    bleu_note: str = ""
+    """How BLEU was computed: its signature, or what makes it incomparable."""
 
     def as_dict(self) -> dict[str, Any]:
         """The report for JSON, without the charts, whose data is in the run itself."""
-        names = ("path", "source", "state", "version", "made", "summary", "questions", "problems")
+        names = (
+            "path",
+            "source",
+            "state",
+            "version",
+            "made",
+            "summary",
+            "questions",
+            "problems",
+            "bleu_note",
+            "evaluations",
+        )
         return {name: for_json(getattr(self, name)) for name in names}
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import tandem
 from tandem.reporting.answers import NO_TRAINING_HERE, Answer, Reply, Report
 from tandem.reporting.chart_selection import make_charts
+from tandem.reporting.evaluation_table import evaluations_of
 from tandem.reporting.formats.find_run import read_run
 from tandem.reporting.judge.findings import RunFindings, judge_run
 from tandem.reporting.questions import data_and_checkpoints, devices_and_network, learning, run_and_step_time
@@ -51,6 +52,8 @@ def examine(run: RunRecord, price_per_hour: float | None = None) -> Report:
         questions=tuple(answers.values()),
         problems=run.problems,
         charts=make_charts(run),
+        evaluations=evaluations_of(run),
+        bleu_note=run.bleu_note or "",
     )
 
 

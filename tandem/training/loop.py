@@ -16,10 +16,11 @@ from tandem.corpus.prepared import PreparedCorpus
 from tandem.errors import SaidElsewhereError, TandemError
 from tandem.layout import RunPaths
 from tandem.monitor.activity import ACTIVITY
+from tandem.monitor.background_view import open_views
 from tandem.monitor.console_view import ConsoleView
 from tandem.monitor.journal import Journal, Recorder
 from tandem.monitor.records import FAILED, Ended
-from tandem.monitor.views import View, open_views
+from tandem.monitor.views import View
 from tandem.process_signals import answering
 from tandem.registry import MODELS
 from tandem.training.batches import Batches, check_everyone_has_work
@@ -113,7 +114,7 @@ def train(
         # An earlier session may have taken fewer micro-batches than there are processes now.
         check_everyone_has_work(resolved, world)
         check_memory(resolved, world, vocab_size)
-        shown, notices = world.together(lambda: open_views(paths, resolved) if world.is_leader else ([], []))
+        shown = world.together(lambda: open_views(paths, resolved) if world.is_leader else [])
         journal = world.together(lambda: Journal(paths.journals, world.rank))
         recorder = Recorder(journal, [*shown, *views] if world.is_leader else ())
         stack.callback(recorder.close)
@@ -122,9 +123,8 @@ def train(
         trainer = Trainer(resolved, prepared, world, recorder, directory)
         # Only now that everything fits together do the settings become the run's.
         world.together(lambda: save_settings(directory, config) if world.is_leader else None)
-        if alone := unused_tasks_notice():
-            notices.append(alone)
-        for notice in (*notices, *claimed):
+        alone = unused_tasks_notice()
+        for notice in filter(None, (alone, *claimed)):
             trainer.notice(notice)
         stack.enter_context(answering(SaveAndStop(trainer)))
         own_command = notice_command if world.is_host_leader else None

@@ -23,7 +23,8 @@ from tandem.monitor.records import (
     Started,
     Surveyed,
 )
-from tandem.monitor.tensorboard_view import TensorBoardView, tag_names
+from tandem.monitor.scalars import tag_names
+from tandem.monitor.tensorboard_view import TensorBoardView
 from tests.disks import small_disk
 from tests.monitor.example_records import example
 

@@ -15,8 +15,8 @@ from tandem.config import Config
 from tandem.corpus.prepared import PreparedCorpus
 from tandem.errors import TandemError
 from tandem.layout import RunPaths
+from tandem.monitor.background_view import open_views
 from tandem.monitor.network_interfaces import host_name
-from tandem.monitor.views import open_views
 from tandem.training.run_directory import create_or_check
 from testbed.journals import read_journal
 from tests import warm
@@ -84,8 +84,9 @@ def test_a_view_that_cannot_be_imported_is_named_without_a_traceback(
 
 
 def test_a_name_that_means_nothing_is_a_fault_of_the_settings() -> None:
-    with pytest.raises(TandemError, match=re.escape("monitor.views.#1: should be 'tensorboard', or one of your own")):
-        Config.load("demo", ["monitor.views=[wandb]"])
+    known = "'tensorboard', 'wandb' or 'mlflow'"
+    with pytest.raises(TandemError, match=re.escape(f"monitor.views.#1: should be {known}, or one of your own")):
+        Config.load("demo", ["monitor.views=[aim]"])
 
 
 def test_views_that_are_not_there_are_faults_of_the_settings_together() -> None:
@@ -101,10 +102,10 @@ def test_what_is_no_view_is_refused() -> None:
 
 
 def test_a_run_without_views(tmp_path: Path) -> None:
-    assert open_views(RunPaths(tmp_path), Config.load("demo", ["monitor.views=[]"])) == ([], [])
-    views, notices = open_views(RunPaths(tmp_path), Config())
-    assert len(views) == 1
-    assert notices == []
+    assert open_views(RunPaths(tmp_path), Config.load("demo", ["monitor.views=[]"])) == []
+    (view,) = open_views(RunPaths(tmp_path), Config())
+    view.close()
+    assert view.pop_trouble() == ""
 
 
 def test_runs_from_before_there_were_views_go_on_and_views_may_change(

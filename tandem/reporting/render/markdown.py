@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from itertools import starmap
 
 from tandem.reporting.answers import Report
+from tandem.reporting.render.evaluation_rows import cells, columns
 from tandem.reporting.render.wording import CONFIDENCE, made_by, run_name, short_name, state, verdict
 from tandem.units import row
 
@@ -36,6 +37,13 @@ def _blocks(report: Report) -> Iterator[str]:
         for number, answer in enumerate(report.questions, 1)
     ]
     yield "\n".join(["| | question | verdict | confidence |", "|--:|---|---|---|", *rows])
+    if report.evaluations:
+        yield "## Evaluations"
+        heads = columns(report)
+        table = [cells(evaluation, heads) for evaluation in report.evaluations]
+        yield "\n".join(f"| {' | '.join(map(markdown_text, line))} |" for line in [heads, ["--:"] * len(heads), *table])
+        if report.bleu_note:
+            yield f"BLEU: {markdown_text(report.bleu_note)}"
     for number, answer in enumerate(report.questions, 1):
         yield f"## {number}. {markdown_text(answer.question)}"
         yield f"**{markdown_text(verdict(answer))}** ({CONFIDENCE[answer.confidence]})"

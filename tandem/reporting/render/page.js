@@ -16,7 +16,9 @@
   // A chart whose values come this near to zero begins there.
   const ZERO_BASE = 0.5;
   const HEADROOM = 0.06;
-  const PRINT_WIDTH = 660;
+  // What A4 and Letter have room for, margins and the frame around a chart not counted.
+  const PRINT_WIDTH = 640;
+  const PRINT_HEIGHT = 200;
   const AHEAD = "400px";
 
   const dark = matchMedia("(prefers-color-scheme: dark)");
@@ -133,7 +135,7 @@
       paper_bgcolor: colours.surface, plot_bgcolor: colours.surface,
       font: { family: colours.sans, size: 12, color: colours.quiet },
       showlegend: false, autosize: !printing,
-      ...(printing && { width: PRINT_WIDTH, height: chart.plot.clientHeight }),
+      ...(printing && { width: PRINT_WIDTH, height: PRINT_HEIGHT }),
       // A finger that drags on a chart wants to scroll the page.
       dragmode: coarse ? false : "zoom",
       hovermode: chart.traces.length > LISTED_LINES ? "closest" : "x unified",

@@ -124,7 +124,8 @@ def _figure(axis: str, drawing: Drawing) -> Iterator[str]:
     yield f'<figure class="chart" id="chart-{escape(chart.id)}">'
     yield f"<h3>{escape(chart.title)}</h3>"
     if chart.note:
-        yield f"<figcaption>{prose(_sentence(chart.note))}</figcaption>"
+        signed = ' class="signature"' if SIGNATURE.match(chart.note) else ""
+        yield f"<figcaption{signed}>{prose(_sentence(chart.note))}</figcaption>"
     # The name of a single line, or a unit, that only repeats the title is left out.
     repeats = len(chart.traces) == 1 and chart.traces[0].name.lower() in chart.title.lower()
     yield f'<div class="legend" role="group" aria-label="Lines shown"{" hidden" if repeats else ""}></div>'

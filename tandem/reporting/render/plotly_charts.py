@@ -62,11 +62,15 @@ def drawings(charts: Iterable[Chart]) -> list[Drawing]:
     return [Drawing.of(chart) for chart in charts if any(len(trace.curve.finite) for trace in chart.traces)]
 
 
+def span(drawn: Sequence[Drawing]) -> tuple[float, float]:
+    """The first and the last step of all charts."""
+    curves = [curve for drawing in drawn for curve in drawing.curves if len(curve)]
+    return min(float(curve.at[0]) for curve in curves), max(float(curve.at[-1]) for curve in curves)
+
+
 def embedded(axis: str, drawn: Sequence[Drawing]) -> str:
     """All that the script needs, as JSON that no browser takes for the end of the script."""
-    curves = [curve for drawing in drawn for curve in drawing.curves if len(curve)]
-    span = [min(float(curve.at[0]) for curve in curves), max(float(curve.at[-1]) for curve in curves)] if curves else []
-    data = {"axis": axis, "span": span, "charts": [drawing.as_dict() for drawing in drawn]}
+    data = {"axis": axis, "span": span(drawn) if drawn else [], "charts": [drawing.as_dict() for drawing in drawn]}
     return json.dumps(data, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
 
 

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 from collections.abc import Iterator
+from dataclasses import replace
+from itertools import starmap
 from pathlib import Path
 
 import pytest
 
+from tandem.reporting.answers import Evaluation
 from tandem.reporting.render.html import render_html
+from tandem.units import row
 from tests.reporting.render.pages import CHROMIUM, DESKTOP, FITTED, GROUND, PHONE, Opened, open_page, viewport
 from tests.reporting.render.sample import sample_report
 
@@ -137,3 +143,57 @@ def test_nothing_overflows(opened: Opened, size: tuple[int, int]) -> None:
     page.wait_for_function(FITTED)
     assert page.evaluate("document.documentElement.scrollWidth") == size[0]
     assert opened.complaints == []
+
+
+def test_the_printed_page_has_everything(opened: Opened, tmp_path: Path) -> None:
+    """Read back by a program of its own: every answer and its evidence, and charts that lie within the paper."""
+    if shutil.which("pdftotext") is None:
+        pytest.skip("pdftotext is not installed: apt-get install poppler-utils")
+    evaluations = tuple(
+        Evaluation(at=step, loss=step / 1000, perplexity=None, bleu=None, bleu_first_sentences=None, best=())
+        for step in range(1000, 101_000, 1000)
+    )
+    report = replace(sample_report(), evaluations=evaluations)
+    (tmp_path / "report.html").write_text(render_html(report), encoding="utf-8")
+    browser = opened.page.context.browser
+    assert browser is not None
+    page = browser.new_page(viewport=viewport(DESKTOP))
+    page.goto((tmp_path / "report.html").as_uri())
+    page.wait_for_selector(f"#chart-{CHARTS[0]} .plot[aria-busy='false']")
+    for paper in ("A4", "Letter"):
+        page.pdf(path=tmp_path / "report.pdf", format=paper)
+        printed = subprocess.run(
+            ["pdftotext", "-raw", tmp_path / "report.pdf", "-"], capture_output=True, text=True, check=True
+        ).stdout
+        # A line may end anywhere.
+        text = "".join(printed.split())
+        for words in (*report.summary, *report.problems):
+            assert bare(words) in text
+        for answer in report.questions:
+            assert bare(answer.question) in text
+            assert bare(answer.answer) in text
+            assert bare(answer.explanation) in text
+            for label, lines in starmap(row, answer.evidence.items()):
+                assert bare(label) in text
+                assert all(bare(line) in text for line in lines), label
+        for chart in report.charts:
+            assert bare(chart.title) in text
+        for evaluation in evaluations:
+            assert f"{evaluation.at:,.0f}{evaluation.loss:.3f}" in text
+    page.emulate_media(media="print")
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    # A4 without its margins, in pixels of CSS.
+    page.set_viewport_size({"width": 695, "height": 1000})
+    for id in CHARTS:
+        box = page.locator(f"#chart-{id} .main-svg").first.bounding_box()
+        frame = page.locator(f"#chart-{id}").bounding_box()
+        assert box is not None
+        assert frame is not None
+        assert frame["x"] <= box["x"]
+        assert box["x"] + box["width"] <= frame["x"] + frame["width"] <= 695
+        assert box["y"] + box["height"] <= frame["y"] + frame["height"]
+    page.close()
+
+
+def bare(words: str) -> str:
+    return "".join(words.replace("`", "").split())

@@ -10,9 +10,11 @@ from typing import Any
 import numpy as np
 
 from tandem.reporting.answers import Chart, Report, Trace
+from tandem.reporting.evaluation_table import evaluations_of
 from tandem.reporting.render.html import render_html
+from tandem.reporting.render.markdown import render_markdown
 from tandem.reporting.render.plotly_charts import POINTS_OF_CHART
-from tandem.reporting.run_record import Curve
+from tandem.reporting.run_record import Curve, RunRecord
 from tests.reporting.render.sample import sample_report
 
 HOSTILE = """</script><script>alert("x")</script><img src=x onerror='alert(1)'> & $title ${title}"""
@@ -149,5 +151,52 @@ def test_the_charts_that_matter_most_stand_above_the_answers() -> None:
 def test_a_signature_is_printed_as_it_is() -> None:
     signature = "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.6.0"
     chart = Chart(id="bleu", title="BLEU", y_label="BLEU", traces=(Trace(name="BLEU", curve=Curve.of([(1, 2.0)])),))
-    assert f"<figcaption>{signature}</figcaption>" in render_html(with_chart(replace(chart, note=signature)))
+    assert f'<figcaption class="signature">{signature}</figcaption>' in render_html(
+        with_chart(replace(chart, note=signature))
+    )
     assert "<figcaption>As it says</figcaption>" in render_html(with_chart(replace(chart, note="as it says")))
+
+
+def test_each_answer_stands_beside_the_charts_that_prove_it() -> None:
+    page = render_html(sample_report())
+    cards = {card.split('"')[0]: card for card in page.split('<article class="card" id="q-')[1:]}
+    for id, charts in {
+        "trained": ["loss", "bleu"],
+        "network": ["parts", "network"],
+        "learning_rate": ["learning_rate"],
+    }.items():
+        proofs = re.findall(r'<a class="proof" href="#chart-(\w+)">.*?<svg', cards[id], re.DOTALL)
+        assert proofs == charts, id
+    assert "proof" not in cards["training_set"].split("</article>")[0]
+
+
+def test_the_table_has_every_evaluation_and_marks_the_best() -> None:
+    run = RunRecord(
+        source="a log",
+        path="x.log",
+        state="finished",
+        eval_loss=Curve.of([(100, 2.0), (200, 1.0), (300, float("nan"))]),
+        bleu=Curve.of([(200, 20.5), (250, 31.25)]),
+        bleu_first_sentences={200: 100},
+        bleu_note="nrefs:1|tok:13a",
+    )
+    evaluations = evaluations_of(run)
+    report = replace(sample_report(), evaluations=evaluations, bleu_note=run.bleu_note or "")
+    table = render_html(report).split("<tbody>")[1].split("</tbody>")[0]
+    rows = [re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row) for row in table.split("</tr>")[:-1]]
+    assert rows == [
+        ["100", "2.000", "7.39", "", ""],
+        ["200", "1.000", "2.72", "20.50 (first 100 sentences)", "lowest loss"],
+        ["250", "", "", "31.25", "best BLEU"],
+        ["300", "nan", "", "", ""],
+    ]
+    assert "BLEU: nrefs:1|tok:13a" in render_html(report)
+    text = render_markdown(report)
+    assert "| step | loss | perplexity | BLEU |  |" in text
+    assert "| 250 |  |  | 31.25 | best BLEU |" in text
+    told = report.as_dict()["evaluations"][2]
+    assert (told["at"], told["loss"], told["bleu"], told["best"]) == (250.0, None, 31.25, ["best BLEU"])
+
+
+def test_a_run_without_evaluations_has_no_table() -> None:
+    assert 'id="evaluations"' not in render_html(sample_report())
