@@ -21,6 +21,7 @@ ROOMS = (
         "storage",
         "units",
         "thresholds",
+        "metrics",
         "vocabulary",
         "registry",
         "cards",
