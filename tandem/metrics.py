@@ -31,6 +31,11 @@ USUAL_METRICS = (BLEU, "chrf", "ter")
 """What is taken where nobody asks for others."""
 
 
+def metric_label(name: str) -> str:
+    """How people write a metric; the name itself of one that only other versions know."""
+    return METRICS[name].label if name in METRICS else name
+
+
 def metric_name(name: str) -> str:
     """The name, if a metric has it; a ValueError if none does."""
     if name not in METRICS:
@@ -61,7 +66,7 @@ class Criterion:
     @property
     def label(self) -> str:
         """The same for people."""
-        return f"{self.dev_set} {METRICS[self.metric].label if self.metric in METRICS else self.metric}"
+        return f"{self.dev_set} {metric_label(self.metric)}"
 
     def rank(self, value: float | None, *, whole: bool = True) -> tuple[bool, float]:
         """What is greater for the better of two values; the worst is one that is missing or not a number.

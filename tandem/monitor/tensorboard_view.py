@@ -11,6 +11,7 @@ from torch.utils.tensorboard.summary import custom_scalars, scalar
 
 from tandem.config import Config
 from tandem.layout import RunPaths
+from tandem.metrics import DEV
 from tandem.monitor.event_file import VERSION, EventFile
 from tandem.monitor.network_interfaces import host_name
 from tandem.monitor.records import Evaluated, Progressed, Record, RolledBack, Started, Surveyed
@@ -28,8 +29,8 @@ HOST_MEASURES = (
 # What TensorBoard's "custom scalars" page shows, top to bottom; the tags are patterns, so that hosts need no list.
 LAYOUT = {
     "evaluation": {
-        "BLEU": ["Multiline", ["eval_BLEU"]],
-        "eval loss": ["Multiline", ["eval_loss"]],
+        "BLEU": ["Multiline", ["(.+/)?eval_BLEU"]],
+        "eval loss": ["Multiline", ["(.+/)?eval_loss"]],
         "learning rate": ["Multiline", ["learning_rate"]],
     },
     "training": {
@@ -132,7 +133,11 @@ def scalars_of(record: Record) -> dict[str, float]:
                 **{f"time/{part}": seconds / record.steps for part, seconds in record.seconds.items()},
             }
         case Evaluated():
-            return {"eval_loss": record.eval_loss, "eval_BLEU": record.bleu, "eval_perplexity": record.perplexity}
+            # Dev sets beside dev have a group each; of dev, which every run has, the tags are plain.
+            group = "" if record.split == DEV else f"{NOT_IN_TAGS.sub('_', record.split)}/"
+            usual = {"eval_loss": record.eval_loss, "eval_BLEU": record.bleu, "eval_perplexity": record.perplexity}
+            more = {f"eval_{found.metric}": found.value for found in record.metrics}
+            return {f"{group}{tag}": value for tag, value in (usual | more).items()}
         case Surveyed():
             names = tag_names([host.host for host in record.hosts])
             return {

@@ -103,8 +103,9 @@ def evaluate(
 ) -> Evaluated:
     """Measure the model on a split in full precision, the work shared by all processes; all get the same answer.
 
-    Loss and BLEU are always measured, `metrics` with them. With `may_give_up` the translations of a model that cannot translate yet
-    are the first ones alone. An evaluation that is to `stop` ends in an EvaluationStoppedError, in all processes alike.
+    Loss and BLEU are always measured, `metrics` with them. With `may_give_up` a model that cannot translate yet
+    translates the first sentences alone. An evaluation that is to `stop` ends in an EvaluationStoppedError, in all
+    processes alike.
     """
     assert not model.training, "dropout would change the figures"
     start, stop = time.perf_counter(), stop or StopWish()

@@ -43,7 +43,7 @@ def progressed(step: int, loss: float) -> Progressed:
 
 
 def evaluated(step: int, bleu: float) -> Evaluated:
-    return example(Evaluated, step=step, eval_loss=2.5, bleu=bleu, perplexity=12.25)
+    return example(Evaluated, step=step, split="dev", eval_loss=2.5, bleu=bleu, perplexity=12.25)
 
 
 def summary(host: str, gpus: int = 0, link: int | None = None) -> HostSummary:
@@ -177,8 +177,8 @@ def test_the_layout_begins_with_what_matters_most(tmp_path: Path) -> None:
     charts = layout(tmp_path)
     assert list(charts) == ["evaluation", "training", "time", "hosts"]
     assert list(charts["evaluation"].items()) == [
-        ("BLEU", ["eval_BLEU"]),
-        ("eval loss", ["eval_loss"]),
+        ("BLEU", ["(.+/)?eval_BLEU"]),
+        ("eval loss", ["(.+/)?eval_loss"]),
         ("learning rate", ["learning_rate"]),
     ]
 
