@@ -22,6 +22,7 @@ from tandem.metrics import METRICS, USUAL_METRICS
 
 # Resamplings of the test set: what sacreBLEU itself takes, and papers report.
 RESAMPLINGS = 1000
+COMET = "COMET"
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,11 @@ class Score:
 
     def __str__(self) -> str:
         better = " (lower is better)" if self.metric == METRICS["ter"].label else ""
-        return f"{self.metric} {self.value:.2f}, 95 % within {self.mean:.2f} ± {self.interval:.2f}{better}"
+        # COMET is about 0 to 1, the others are 0 to 100.
+        value, mean, interval = (
+            f"{number:.{4 if self.metric == COMET else 2}f}" for number in (self.value, self.mean, self.interval)
+        )
+        return f"{self.metric} {value}, 95 % within {mean} ± {interval}{better}"
 
 
 @dataclass(frozen=True)

@@ -37,6 +37,7 @@ ROOMS = (
     ("model",),
     ("monitor",),
     ("cluster",),
+    ("comet",),
     ("training",),
     ("translation",),
     ("exporting", "serving"),

@@ -216,6 +216,7 @@ def evaluate_run(
 ) -> Evaluated:
     """Measure a checkpoint of a run, with all the processes that were started; loss and BLEU are always taken."""
     with joined_world(run.config.cluster, run.directory) as world:
+        world.together(lambda: [make_scorer(name, corpus.facts.target_language) for name in metrics])
         world.check_same("the checkpoint", f"{checkpoint.step} {checkpoint.state['files']}")
         model = world.together(lambda: load_model(run, checkpoint, world.device))
         return evaluate(
