@@ -197,12 +197,12 @@ def _shared_metrics(
     names: Sequence[str], hypotheses: Sequence[str], references: Sequence[str], language: str, world: World
 ) -> list[MetricValue]:
     """Each metric computed by one process; all get all values."""
-    mine = []
-    for name in names[world.rank :: world.size]:
-        value, signature = metric_score(name, hypotheses, references, language)
-        mine.append(MetricValue(metric=name, value=value, signature=signature))
-    by_name = {found.metric: found for part in (world.gather(mine) if names else [mine]) for found in part}
-    return [by_name[name] for name in names]
+    mine = [[name, *metric_score(name, hypotheses, references, language)] for name in names[world.rank :: world.size]]
+    parts = world.gather(mine) if names else []
+    found = {
+        name: MetricValue(metric=name, value=value, signature=said) for part in parts for name, value, said in part
+    }
+    return [found[name] for name in names]
 
 
 def evaluate_run(
