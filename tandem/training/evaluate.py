@@ -199,10 +199,8 @@ def _shared_metrics(
     """Each metric computed by one process; all get all values."""
     mine = [[name, *metric_score(name, hypotheses, references, language)] for name in names[world.rank :: world.size]]
     parts = world.gather(mine) if names else []
-    found = {
-        name: MetricValue(metric=name, value=value, signature=said) for part in parts for name, value, said in part
-    }
-    return [found[name] for name in names]
+    found = {name: (value, signature) for part in parts for name, value, signature in part}
+    return [MetricValue(metric=name, value=found[name][0], signature=found[name][1]) for name in names]
 
 
 def evaluate_run(

@@ -105,16 +105,19 @@ def _without(name: str) -> Callable[[Path], None]:
     return lambda folder: (folder / name).unlink()
 
 
+def _bytes(name: str, content: bytes) -> Callable[[Path], None]:
+    def write(folder: Path) -> None:
+        (folder / name).write_bytes(content)
+
+    return write
+
+
 def _hparams(text: str) -> Callable[[Path], None]:
-    return lambda folder: (folder / "hparams.yaml").write_text(text) and None
+    return _bytes("hparams.yaml", text.encode())
 
 
 def _checkpoint(content: Any) -> Callable[[Path], None]:
     return lambda folder: torch.save(content, folder / "checkpoints/model.ckpt")
-
-
-def _bytes(name: str, content: bytes) -> Callable[[Path], None]:
-    return lambda folder: (folder / name).write_bytes(content) and None
 
 
 @pytest.mark.parametrize(
