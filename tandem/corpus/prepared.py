@@ -272,9 +272,10 @@ def summary_lines(corpus: PreparedCorpus) -> Iterator[str]:
 def _table(corpus: PreparedCorpus) -> Iterator[str]:
     facts = corpus.facts
     rows = [["", "", "raw", "", "cleaned", "", "encoded"], ["", "lines", "MB", "lines", "MB", "tokens", "MB"]]
+    longest = max(map(len, facts.splits))
     for name, split in facts.splits.items():
         for language, side in ((facts.source_language, split.source), (facts.target_language, split.target)):
-            cells = [f"{name:5} {language}"]
+            cells = [f"{name:{longest}} {language}"]
             cells += [f"{side.raw.lines:,}", f"{side.raw.mb:,.2f}", f"{side.cleaned.lines:,}"]
             cells += [f"{side.cleaned.mb:,.2f}", f"{side.encoded.tokens:,}", f"{side.encoded.mb:,.2f}"]
             rows.append(cells)
