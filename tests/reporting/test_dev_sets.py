@@ -28,13 +28,9 @@ def test_every_dev_set_and_metric_has_its_curve(tmp_path: Path) -> None:
     both = (*history.evaluations, *history.other_evaluations)
     curves = _dev_curves(both)
     assert set(curves) == {"dev/ter", "news/loss", "news/bleu", "news/ter"}
-    run = RunRecord(
-        source=tmp_path,
-        format="tandem",
-        bleu=Curve.of([(10, 10.0)]),
-        dev_curves=curves,
-        dev_notes=(*_signatures(both),),
-    )
+    notes = tuple(_signatures(both))
+    bleu = Curve.of([(10, 10.0)])
+    run = RunRecord(source="Tandem run", path="run", state="finished", bleu=bleu, dev_curves=curves, dev_notes=notes)
     charts = {chart.id: chart for chart in make_charts(run)}
     assert [trace.name for trace in charts["bleu"].traces] == ["BLEU", "news BLEU"]
     assert [trace.name for trace in charts["loss"].traces] == ["news loss"]
