@@ -14,6 +14,7 @@ import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainValidator, ValidationError
 
 from tandem.errors import TandemError
+from tandem.metrics import BLEU, DEV, Criterion, criterion_text, metric_name
 from tandem.registry import EXCHANGES, MODELS, SCHEDULES, VIEWS, Registry
 from tandem.storage import split_remote
 from tandem.validation import Fault, Location, Model, close_match, dotted, faults_in, raise_faults
@@ -216,14 +217,18 @@ class SearchConfig(Section):
 
 
 class EvaluationConfig(Section):
-    """When and how a run measures itself on the dev set."""
+    """When and how a run measures itself on its dev sets."""
 
     every_steps: int = Field(default=4000, ge=1)
     """Steps between two evaluations; the last step is always evaluated."""
     samples: int = Field(default=3, ge=0)
-    """Dev sentences shown with the model's translation at each evaluation."""
+    """Sentences of each dev set shown with the model's translation at each evaluation."""
+    dev_sets: list[str] | None = None
+    """Dev sets of the corpus that are measured beside dev, by name; empty takes all, and each costs its translation."""
+    metrics: list[Annotated[str, AfterValidator(metric_name)]] = []
+    """Metrics taken beside loss and BLEU: chrf, ter, bleu_lc or bleu_lc_tok; that of checkpoint.best_by always is."""
     patience: int | None = Field(default=None, ge=1)
-    """Evaluations in a row without a better BLEU after which training ends early; empty never does."""
+    """Evaluations in a row, none better by checkpoint.best_by, after which training ends early; empty never does."""
 
 
 class CheckpointConfig(Section):
@@ -234,9 +239,16 @@ class CheckpointConfig(Section):
     keep_last: int = Field(default=2, ge=1)
     """Newest checkpoints kept, with the optimizer, to resume from."""
     keep_best: int = Field(default=1, ge=0)
-    """Best checkpoints by dev BLEU kept, weights only."""
+    """Best checkpoints kept, weights only."""
+    best_by: Annotated[str, AfterValidator(criterion_text)] = BLEU
+    """What makes a checkpoint the best: loss or a metric, on dev or, written as news/chrf, on another dev set."""
     mirror: Annotated[str | None, AfterValidator(_mirror)] = None
     """Second place for all of that: a directory, or host:path by rsync over ssh; an absent run is restored from it."""
+
+    @property
+    def criterion(self) -> Criterion:
+        """`best_by`, read."""
+        return Criterion.parse(self.best_by)
 
 
 class DivergenceConfig(Section):
@@ -350,6 +362,10 @@ def contradictions(config: Config) -> Iterator[Fault]:
     if config.batch.tokens != "auto" and config.batch.tokens < model.max_length:
         message = f"{config.batch.tokens} cannot hold one sentence of model.max_length={model.max_length}"
         yield Fault("batch.tokens", f"{message}; raise the one or lower the other", "model.max_length")
+    dev_set, named = config.checkpoint.criterion.dev_set, config.evaluation.dev_sets
+    if named is not None and dev_set not in (DEV, *named):
+        message = f"{dev_set} is not measured; name it in evaluation.dev_sets, too"
+        yield Fault("checkpoint.best_by", message, "evaluation.dev_sets")
     faults = list(_missing_plug_ins(config))
     yield from faults
     missing = {fault.key for fault in faults}

@@ -12,7 +12,7 @@ A run, made by `tandem train`:
     run.json         the corpus the run learns from
     tokenizer.model  its tokenizer, so that the run translates without the corpus
     checkpoints/     the newest states, to resume from: step-00004000/ and so on
-    best/            the best weights by dev BLEU
+    best/            the best weights by checkpoint.best_by
     start/           the state that it began with, if it went on from another run's model
     averaged/        what `tandem average` made
     choices.json     what was settled at the start where the settings say `auto`

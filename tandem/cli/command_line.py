@@ -72,12 +72,11 @@ def _rank() -> ProcessRank:
 
 
 def command_group() -> typer.core.TyperGroup:
-    """The command line; an option that takes a pair again and again is more than typer can be told in types."""
+    """The command line; an option that takes several values again and again is more than typer can be told in types."""
     command = typer.main.get_command(app)
     assert isinstance(command, typer.core.TyperGroup)
     for parameter in command.commands["prepare"].params:
-        if parameter.name == "train":
-            parameter.nargs = 2
+        parameter.nargs = {"train": 2, "dev_set": 3}.get(parameter.name or "", parameter.nargs)
     return command
 
 

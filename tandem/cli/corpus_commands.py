@@ -26,6 +26,31 @@ def _text_pair(values: Any) -> TextPair:
     return TextPair(map(Path, values))
 
 
+class DevSet(tuple[str, Path, Path]):
+    """A name and two files, as an option that takes three values and may be repeated."""
+
+
+def _dev_set(values: Any) -> DevSet:
+    name, source, target = values
+    return DevSet((name, Path(source), Path(target)))
+
+
+TrainingTexts = Annotated[
+    list[TextPair] | None,
+    typer.Option(
+        parser=_text_pair,
+        metavar="SOURCE TARGET",
+        help="Source and target text to train on, e.g. train.en train.de[.gz]; may be given several times.",
+    ),
+]
+DevSets = Annotated[
+    list[DevSet] | None,
+    typer.Option(
+        parser=_dev_set,
+        metavar="NAME SOURCE TARGET",
+        help="Further text to evaluate on, e.g. news news.en news.de; may be given several times, also with --from.",
+    ),
+]
 Vocabulary = Annotated[
     Path | None,
     typer.Option(metavar="RUN|CORPUS", help="Encode with the vocabulary of a run or a corpus, and learn none."),
@@ -42,17 +67,11 @@ def prepare(
     out: Annotated[Path, typer.Option(help="Directory to make.")],
     overrides: Overrides = None,
     setting: SetOption = None,
-    train: Annotated[
-        list[TextPair] | None,
-        typer.Option(
-            parser=_text_pair,
-            metavar="SOURCE TARGET",
-            help="Source and target text to train on, e.g. train.en train.de[.gz]; may be given several times.",
-        ),
-    ] = None,
+    train: TrainingTexts = None,
     dev: Annotated[
         tuple[Path, Path] | None, typer.Option(metavar="SOURCE TARGET", help="Text to evaluate on during training.")
     ] = None,
+    dev_set: DevSets = None,
     test: Annotated[
         tuple[Path, Path] | None, typer.Option(metavar="SOURCE TARGET", help="Text for the final test.")
     ] = None,
@@ -85,11 +104,11 @@ def prepare(
         fault = "--vocabulary has its own size; leave this out, or give --extend N instead"
         raise TandemError(f"corpus.vocab_size: {fault}")
     choose_vocabulary(vocabulary, extend or 0)  # before a corpus of gigabytes is fetched
+    more = _by_name(dev_set or [])
     try:
         with progress_bars(open_console(stderr=True)) as progress:
-            texts = select_texts(
-                train or (), dev, test, languages, known=known, cache=cache, offline=offline, progress=progress
-            )
+            given_texts = (train or (), dev, test, languages, more)
+            texts = select_texts(*given_texts, known=known, cache=cache, offline=offline, progress=progress)
             prepared = tandem.prepare(
                 texts,
                 out,
@@ -105,6 +124,16 @@ def prepare(
         print("tandem: stopped; the same command goes on where it stopped", file=sys.stderr)
         raise typer.Exit(stop_code(heard_signal())) from None
     _print_prepared(prepared, with_examples=explain > 0, as_json=as_json)
+
+
+def _by_name(dev_sets: list[DevSet]) -> dict[str, tuple[Path, Path]]:
+    """The files of each dev set; a name that is given twice is an error."""
+    found: dict[str, tuple[Path, Path]] = {}
+    for name, source, target in dev_sets:
+        if name in found:
+            raise TandemError(f"--dev-set {name}: given twice; give each dev set a name of its own")
+        found[name] = (source, target)
+    return found
 
 
 def _print_prepared(prepared: PreparedCorpus, *, with_examples: bool, as_json: bool) -> None:

@@ -35,7 +35,17 @@ EngineOption = Annotated[
     Literal["auto", "tandem", "ctranslate2"],
     typer.Option(help="What computes: auto is CTranslate2 on a processor if it is installed, and Tandem on a GPU."),
 ]
-SplitOption = Annotated[str | None, typer.Option(help="dev or test; by default test, if the corpus has one.")]
+SplitOption = Annotated[
+    str | None, typer.Option(help="dev, another dev set or test; by default test, if the corpus has one.")
+]
+MetricOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME",
+        help="bleu, chrf, ter, bleu_lc (lower-cased) or bleu_lc_tok (and in Moses' tokens); may be given several "
+        "times; by default the first three.",
+    ),
+]
 MovedCorpus = Annotated[Path | None, typer.Option(help="The run's corpus, if it has moved.")]
 BatchTokens = Annotated[
     int | None, typer.Option(min=1, help="Pieces translated together, padding included; chosen by the engine.")
@@ -47,12 +57,14 @@ def evaluate(
     overrides: Overrides = None,
     setting: SetOption = None,
     split: SplitOption = None,
+    metric: MetricOption = None,
     checkpoint: CheckpointChoice = "best",
     corpus: MovedCorpus = None,
     as_json: AsJson = False,
 ) -> None:
-    """Measure a trained model: loss, perplexity, and BLEU with its signature."""
-    from tandem.monitor.console_view import evaluation_lines, literal, say
+    """Measure a trained model: loss, perplexity, and BLEU, chrF and TER with their signatures."""
+    from tandem.metrics import USUAL_METRICS
+    from tandem.monitor.console_view import evaluation_lines, literal, say, signature_lines
     from tandem.monitor.stage_progress import progress_bars
     from tandem.training.checkpoints.restore import choose_checkpoint
     from tandem.training.evaluate import evaluate_run
@@ -67,13 +79,15 @@ def evaluate(
             corpus=used,
             checkpoint=chosen,
             split=used.chosen_split(split),
+            metrics=metric or USUAL_METRICS,
             progress=lambda done, total: progress("translate", done, total),
         )
     if as_json:
         print_json({"checkpoint": str(chosen.directory), **evaluated.as_dict()})
     else:
         console = open_console()
-        for line in [*evaluation_lines(evaluated), evaluated.signature, literal(str(chosen.directory))]:
+        signatures = map(literal, signature_lines(evaluated))
+        for line in [*evaluation_lines(evaluated), *signatures, literal(str(chosen.directory))]:
             say(console, line)
 
 
@@ -172,6 +186,15 @@ def score(
     setting: SetOption = None,
     hypotheses: Annotated[Path | None, typer.Option(help="Translations to score, a line each.")] = None,
     references: Annotated[Path | None, typer.Option(help="What they should have been, a line each.")] = None,
+    sources: Annotated[
+        Path | None, typer.Option(help="What --hypotheses were translated from, a line each, for --comet.")
+    ] = None,
+    language: Annotated[str | None, typer.Option(help="Language of --hypotheses, for the metric bleu_lc_tok.")] = None,
+    metric: MetricOption = None,
+    comet: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Score with the COMET model in this folder, too; nothing is downloaded."),
+    ] = None,
     split: SplitOption = None,
     checkpoint: CheckpointChoice = "best",
     engine: EngineOption = "auto",
@@ -179,20 +202,39 @@ def score(
     as_json: AsJson = False,
 ) -> None:
     """Score translations, or a run on its test set: BLEU, chrF and TER with signatures and bootstrap intervals."""
+    from tandem.metrics import USUAL_METRICS
     from tandem.monitor.stage_progress import progress_bars
     from tandem.translation.score_run import score_files, score_run
 
+    metrics = metric or USUAL_METRICS
     if model is None:
         if hypotheses is None or references is None:
             raise TandemError("give a RUN, or --hypotheses and --references")
-        scores = score_files(hypotheses, references)
-    elif hypotheses or references:
+        with progress_bars(open_console(stderr=True)) as progress:
+            scores = score_files(
+                hypotheses,
+                references,
+                sources=sources,
+                language=language,
+                metrics=metrics,
+                comet=comet,
+                progress=progress,
+            )
+    elif hypotheses or references or sources or language:
         raise TandemError("a RUN is scored on its own test set; leave it out to score --hypotheses")
     else:
         settings = all_settings(overrides, setting)
         with progress_bars(open_console(stderr=True)) as progress:
             scores = score_run(
-                model, settings, split=split, checkpoint=checkpoint, engine=engine, corpus=corpus, progress=progress
+                model,
+                settings,
+                split=split,
+                checkpoint=checkpoint,
+                engine=engine,
+                corpus=corpus,
+                metrics=metrics,
+                comet=comet,
+                progress=progress,
             )
     if as_json:
         print_json({"scores": [found.as_dict() for found in scores]})

@@ -13,6 +13,7 @@ from pydantic import ValidationError
 
 from tandem.config import CorpusConfig, Section
 from tandem.corpus.shards import EncodedPairs
+from tandem.corpus.text_files import option_of
 from tandem.corpus.tokenizer import Tokenizer
 from tandem.errors import TandemError
 from tandem.layout import CORPUS_FILE, CORPUS_REMEDY, TOKENIZER_FILE
@@ -72,17 +73,17 @@ class SideFacts(Section):
     inputs: list[InputFacts]
     raw: TextAmount
     cleaned: TextAmount
-    """Text kept: after cleaning for train, all lines for dev and test."""
+    """Text kept: after cleaning for train, all lines for the others."""
     encoded: EncodedAmount
 
 
 class SplitFacts(Section):
-    """One split: train, dev or test."""
+    """One split: train, test or a dev set."""
 
     dropped: dict[str, int]
-    """Pairs dropped by each cleaning rule; dev and test are never cleaned."""
+    """Pairs dropped by each cleaning rule; only train is cleaned."""
     in_train: int
-    """Pairs of dev or test that stand in the training text too: what they measure is partly memory."""
+    """Pairs of test or a dev set that stand in the training text too: what they measure is partly memory."""
     source: SideFacts
     target: SideFacts
 
@@ -116,10 +117,16 @@ class CorpusFacts(Section):
     settings: CorpusConfig
     vocabulary: VocabularyFacts
     splits: dict[str, SplitFacts]
+    """Splits by name: train, dev, further dev sets by their names, test."""
     origin: str | None
     """The corpus of the catalog, or the file describing one, that the text came from; empty for text given as files."""
     files: dict[str, FileFacts]
     """All files save corpus.json, by their path inside the corpus."""
+
+    @property
+    def dev_sets(self) -> list[str]:
+        """Names of the dev sets: dev, which every corpus has, and further ones."""
+        return [name for name in self.splits if name not in ("train", "test")]
 
     def digest(self) -> str:
         """One checksum for what a training run sees, the same wherever and by whichever version it was made."""
@@ -175,7 +182,7 @@ class PreparedCorpus:
                 raise TandemError(f"{self.directory / name}: its contents differ from {CORPUS_FILE}; {CORPUS_REMEDY}")
 
     def pairs(self, split: str) -> EncodedPairs:
-        """The encoded sentence pairs of 'train', 'dev' or 'test'."""
+        """The encoded sentence pairs of 'train', 'test' or a dev set."""
         lines = self._facts_of(split).source.cleaned.lines
         pairs = EncodedPairs(self.directory / split)
         if len(pairs) != lines:
@@ -185,16 +192,17 @@ class PreparedCorpus:
         return pairs
 
     def chosen_split(self, split: str | None) -> str:
-        """`dev` or `test`; where nothing was chosen test, if there is one."""
-        if split not in (None, "dev", "test"):
-            raise TandemError(f"--split {split}: choose dev or test")
+        """A dev set or test; where nothing was chosen test, if there is one."""
+        if split is not None and split not in {*self.facts.dev_sets, "test"}:
+            choices = ", ".join(self.facts.dev_sets)
+            raise TandemError(f"--split {split}: choose {choices} or test")
         return split or ("test" if "test" in self.facts.splits else "dev")
 
     def text(self, split: str) -> tuple[list[str], list[str]]:
-        """The untouched source lines and references of 'dev' or 'test', in their order."""
+        """The untouched source lines and references of 'test' or a dev set, in their order."""
         self._facts_of(split)
         if split == "train":
-            raise TandemError(f"{self.directory}: the text of train is not kept; ask for dev or test")
+            raise TandemError(f"{self.directory}: the text of train is not kept; ask for test or a dev set")
         source, target = (_read_lines(self.directory / split / name) for name in TEXT_FILES)
         return source, target
 
@@ -202,7 +210,7 @@ class PreparedCorpus:
         if split not in self.facts.splits:
             raise TandemError(
                 f"{self.directory}: the corpus has no {split} split, only {', '.join(self.facts.splits)}; "
-                f"prepare it again with --{split} and --overwrite"
+                f"prepare it again with {option_of(split)} and --overwrite"
             )
         return self.facts.splits[split]
 
@@ -264,9 +272,10 @@ def summary_lines(corpus: PreparedCorpus) -> Iterator[str]:
 def _table(corpus: PreparedCorpus) -> Iterator[str]:
     facts = corpus.facts
     rows = [["", "", "raw", "", "cleaned", "", "encoded"], ["", "lines", "MB", "lines", "MB", "tokens", "MB"]]
+    longest = max(map(len, facts.splits))
     for name, split in facts.splits.items():
         for language, side in ((facts.source_language, split.source), (facts.target_language, split.target)):
-            cells = [f"{name:5} {language}"]
+            cells = [f"{name:{longest}} {language}"]
             cells += [f"{side.raw.lines:,}", f"{side.raw.mb:,.2f}", f"{side.cleaned.lines:,}"]
             cells += [f"{side.cleaned.mb:,.2f}", f"{side.encoded.tokens:,}", f"{side.encoded.mb:,.2f}"]
             rows.append(cells)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,9 +13,14 @@ from typing import BinaryIO
 from tandem.errors import TandemError
 
 SentencePair = tuple[str, str]
+NAMED_SPLITS = ("train", "dev", "test")
+"""Splits with an option of their own; all others are further dev sets."""
 FilePair = tuple[Path, Path]
 """Source and target text, line by line each other's translation."""
 PathPair = tuple[str | Path, str | Path]
+
+# What a dev set's name may be: it becomes a folder of the corpus, and stands before a slash in `checkpoint.best_by`.
+_DEV_SET = re.compile(r"[a-z0-9][a-z0-9_-]*")
 
 
 @dataclass(frozen=True)
@@ -30,12 +36,40 @@ class CorpusTexts:
     """The corpus of the catalog, or the file describing one, that the texts came from."""
     origins: Mapping[Path, str] = field(default_factory=dict)
     """Where a file came from, if that is more than its name."""
+    dev_sets: Mapping[str, PathPair] = field(default_factory=dict)
+    """Further texts to evaluate on during training, by name."""
+
+    def __post_init__(self) -> None:
+        for name in self.dev_sets:
+            check_dev_set(name)
 
     @property
     def splits(self) -> dict[str, Sequence[FilePair]]:
-        """The pairs of files of train, dev and, if there is one, test."""
-        given = {"train": self.train, "dev": [self.dev]} | ({"test": [self.test]} if self.test else {})
+        """The pairs of files of train, of all dev sets and, if there is one, of test."""
+        given = {"train": self.train, "dev": [self.dev], **{name: [pair] for name, pair in self.dev_sets.items()}}
+        given |= {"test": [self.test]} if self.test else {}
         return {name: [(Path(source), Path(target)) for source, target in pairs] for name, pairs in given.items()}
+
+
+def dev_set_name(name: str) -> str:
+    """The name, if a further dev set can have it; a ValueError if not."""
+    if name in NAMED_SPLITS or not _DEV_SET.fullmatch(name):
+        taken = ", ".join(NAMED_SPLITS)
+        raise ValueError(f"a name is small letters, digits, _ and -, as in news-2019, and none of {taken}")
+    return name
+
+
+def check_dev_set(name: str) -> None:
+    """Refuse a name that no further dev set can have."""
+    try:
+        dev_set_name(name)
+    except ValueError as error:
+        raise TandemError(f"--dev-set {name!r}: {error}; give it another") from None
+
+
+def option_of(split: str) -> str:
+    """The option of `tandem prepare` that gives a split."""
+    return f"--{split}" if split in NAMED_SPLITS else f"--dev-set {split}"
 
 
 RawLine = bytes | None

@@ -6,6 +6,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn
 
+from tandem.metrics import BY_DEV_BLEU, Criterion, metric_label
 from tandem.monitor.console_stream import never_blocking
 from tandem.monitor.records import (
     Ended,
@@ -36,7 +37,7 @@ class ConsoleView(View):
         self._console = console
         self._file, self._stream = console.file, never_blocking(console)
         self._progress: Progress | None = None
-        self._signature = ""
+        self._signatures: set[str] = set()
 
     def show(self, record: Record) -> None:
         match record:
@@ -52,10 +53,10 @@ class ConsoleView(View):
                 self._update_live_line(completed=record.step, description=live_text(record))
             case Evaluated():
                 self._print(*evaluation_lines(record))
-                # Every BLEU of a session is computed alike: its signature is printed once, with the first.
-                if record.signature != self._signature:
-                    self._print(f"    [dim]BLEU is {record.signature}[/dim]")
-                    self._signature = record.signature
+                # A metric is computed alike all session long: its signature is printed once, with the first value.
+                new = [line for line in signature_lines(record) if line not in self._signatures]
+                self._print(*(f"    [dim]{literal(line)}[/dim]" for line in new))
+                self._signatures.update(new)
             case Saved():
                 self._print(f"[dim]saved {literal(record.path)} ({record.bytes / 1e6:.1f} MB)[/dim]")
             case RolledBack():
@@ -160,6 +161,9 @@ def evaluation_lines(record: Evaluated) -> list[str]:
         f"[bold]step {record.step:,}: {record.split} BLEU {record.bleu:.2f}[/bold]  loss {record.eval_loss:.3f}  "
         f"perplexity {record.perplexity:.2f}  [dim]({counted}, {record.seconds:.1f} s)[/dim]"
     ]
+    if record.metrics:
+        values = "  ".join(f"{metric_label(found.metric)} {found.value:.2f}" for found in record.metrics)
+        lines.append(f"    {record.split} {literal(values)}")
     for sample in record.samples:
         lines.append(f"    [dim]source    [/dim] {literal(sample.source)}")
         lines.append(f"    [dim]reference [/dim] {literal(sample.reference)}")
@@ -167,11 +171,21 @@ def evaluation_lines(record: Evaluated) -> list[str]:
     return lines
 
 
+def signature_lines(record: Evaluated) -> list[str]:
+    """How each metric of an evaluation was computed."""
+    more = [f"{metric_label(found.metric)} is {found.signature}" for found in record.metrics]
+    return [f"BLEU is {record.signature}", *more]
+
+
 def ended_line(record: Ended) -> str:
     best = ""
     if record.best_bleu is not None:
         note = first_sentences_note(record.best_first_sentences)
         best = f"; best dev BLEU {record.best_bleu:.2f}{note} at step {record.best_step:,}"
+        if record.best_by != str(BY_DEV_BLEU):
+            label = literal(Criterion.parse(record.best_by).label)
+            best = f"; best {label} {record.best_value:.4g} at step {record.best_step:,}"
+            best += f", dev BLEU {record.best_bleu:.2f}{note}"
         if record.start_bleu is not None:
             best += f", {record.best_bleu - record.start_bleu:+.2f} over the model it began with"
     if record.failed:

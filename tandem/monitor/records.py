@@ -10,7 +10,9 @@ from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import AliasChoices, Field
+from pydantic import AfterValidator, AliasChoices, Field
+
+from tandem.metrics import BLEU, BY_DEV_BLEU, LOSS, criterion_text
 
 # No count and no measure of a run comes near it: larger numbers are damage, and their sums would overflow.
 LARGEST = 10**18
@@ -19,6 +21,7 @@ Number = Annotated[float, Field(ge=-LARGEST, le=LARGEST)]
 """A finite number. Fields that are plain `float` may be nan or infinite: a loss that is, is worth showing."""
 PositiveCount = Annotated[int, Field(gt=0, le=LARGEST)]
 PositiveNumber = Annotated[float, Field(gt=0, le=LARGEST)]
+CriterionText = Annotated[str, AfterValidator(criterion_text)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,6 +90,8 @@ class Started(Record):
     """The checkpoint of another run that the run began with, in words; None if it began with weights of its own."""
     first_step: Count = 0
     """The step that the run began after: 0, or that of the other run's optimizer."""
+    best_by: CriterionText = str(BY_DEV_BLEU)
+    """What makes an evaluation the best: a metric on a dev set."""
 
     @property
     def model_size(self) -> str:
@@ -251,7 +256,7 @@ class Surveyed(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class Sample:
-    """One dev sentence and the model's translation of it."""
+    """One sentence of a dev set and the model's translation of it."""
 
     source: str
     reference: str
@@ -259,8 +264,21 @@ class Sample:
 
 
 @dataclass(frozen=True, kw_only=True)
+class MetricValue:
+    """A metric beside loss and BLEU, of the same translations as BLEU."""
+
+    metric: str
+    """Its name in the settings, such as chrf."""
+    value: Number
+    signature: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class Evaluated(Record):
-    """The model measured on a split; its BLEU, while it cannot translate yet, on the first sentences."""
+    """The model measured on a split; its BLEU, while it cannot translate yet, on the first sentences.
+
+    A run with several dev sets writes one for each.
+    """
 
     kind: Literal["evaluated"] = "evaluated"
     split: str
@@ -274,6 +292,12 @@ class Evaluated(Record):
     """Those of the split; None in journals of versions that translated them all."""
     seconds: Number
     samples: list[Sample] = field(default_factory=list)
+    metrics: list[MetricValue] = field(default_factory=list)
+
+    @property
+    def values(self) -> dict[str, float]:
+        """All that was measured, by the names of metrics."""
+        return {LOSS: self.eval_loss, BLEU: self.bleu, **{found.metric: found.value for found in self.metrics}}
 
     @property
     def first_sentences(self) -> int | None:
@@ -366,6 +390,7 @@ class Ended(Record):
     kind: Literal["ended"] = "ended"
     reason: str
     best_bleu: Number | None
+    """Dev BLEU of the best evaluation."""
     best_step: Count | None
     seconds: dict[str, Number]
     """Seconds by part, since the last stretch of steps."""
@@ -373,6 +398,10 @@ class Ended(Record):
     """Name of the signal that asked for it, such as SIGTERM."""
     best_first_sentences: Count | None = None
     """How many of the first dev sentences the best BLEU is of; None if it is of all."""
+    best_by: CriterionText = str(BY_DEV_BLEU)
+    """What made it the best: a metric on a dev set."""
+    best_value: float | None = None
+    """That metric; None if there was no evaluation, and in journals of versions that knew nothing but dev BLEU."""
     start_bleu: Number | None = None
     """BLEU before the first step, of a run that began with another one's model."""
     at_once: bool = False

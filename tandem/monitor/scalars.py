@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from tandem.metrics import DEV
 from tandem.monitor.records import Evaluated, Progressed, Record, Surveyed
 
 # All that may stand in a part of a tag: a slash would open a group of its own.
@@ -30,7 +31,11 @@ def scalars_of(record: Record) -> dict[str, float]:
                 **{f"time/{part}": seconds / record.steps for part, seconds in record.seconds.items()},
             }
         case Evaluated():
-            return {"eval_loss": record.eval_loss, "eval_BLEU": record.bleu, "eval_perplexity": record.perplexity}
+            # Dev sets beside dev have a group each; of dev, which every run has, the tags are plain.
+            group = "" if record.split == DEV else f"{NOT_IN_TAGS.sub('_', record.split)}/"
+            usual = {"eval_loss": record.eval_loss, "eval_BLEU": record.bleu, "eval_perplexity": record.perplexity}
+            more = {f"eval_{found.metric}": found.value for found in record.metrics}
+            return {f"{group}{tag}": value for tag, value in (usual | more).items()}
         case Surveyed():
             names = tag_names([host.host for host in record.hosts])
             return {

@@ -19,8 +19,8 @@ from tandem.storage import error_in_words
 # What TensorBoard's "custom scalars" page shows, top to bottom; the tags are patterns, so that hosts need no list.
 LAYOUT = {
     "evaluation": {
-        "BLEU": ["Multiline", ["eval_BLEU"]],
-        "eval loss": ["Multiline", ["eval_loss"]],
+        "BLEU": ["Multiline", ["(.+/)?eval_BLEU"]],
+        "eval loss": ["Multiline", ["(.+/)?eval_loss"]],
         "learning rate": ["Multiline", ["learning_rate"]],
     },
     "training": {

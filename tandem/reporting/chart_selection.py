@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from tandem.metrics import BLEU, LOSS, METRICS, Criterion
 from tandem.reporting.answers import Chart, Trace
 from tandem.reporting.run_record import NOTHING, Curve, RunRecord
 
@@ -21,9 +22,13 @@ def make_charts(run: RunRecord) -> tuple[Chart, ...]:
     """All charts that have a curve to draw."""
     marks = tuple((step, note) for step, note in run.events if note == "resumed")[:MOST_MARKS]
     rates = {"logged": run.learning_rate, "by the settings": _promised_rates(run)}
+    losses = {"training": run.train_loss, "evaluation": run.eval_loss, **_on_dev_sets(run, LOSS)}
+    bleus = {"BLEU": run.bleu, **_on_dev_sets(run, BLEU)}
+    others = _on_dev_sets(run, *(name for name in METRICS if name != BLEU))
     charts = (
-        _chart("loss", "Loss", run.loss_unit, {"training": run.train_loss, "evaluation": run.eval_loss}, marks=marks),
-        _chart("bleu", "BLEU", "BLEU", {"BLEU": run.bleu}, marks=marks, note=run.bleu_note or ""),
+        _chart("loss", "Loss", run.loss_unit, losses, marks=marks),
+        _chart("bleu", "BLEU", "BLEU", bleus, marks=marks, note=run.bleu_note or ""),
+        _chart("metrics", "Other metrics", "0 to 100", others, marks=marks, note="; ".join(run.dev_notes)),
         _chart(
             "learning_rate",
             "Learning rate",
@@ -56,6 +61,12 @@ def _chart(
         if len(curve)
     )
     return Chart(id=id, title=title, y_label=y_label, traces=tuple(traces), **options)
+
+
+def _on_dev_sets(run: RunRecord, *metrics: str) -> dict[str, Curve]:
+    """The curves of some metrics, by dev set, as people write them."""
+    found = {Criterion.parse(name): curve for name, curve in run.dev_curves.items()}
+    return {measure.label: curve for measure, curve in found.items() if measure.metric in metrics}
 
 
 def _promised_rates(run: RunRecord) -> Curve:

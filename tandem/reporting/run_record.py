@@ -241,6 +241,10 @@ class RunRecord:
     """How BLEU was computed: a sacreBLEU signature, or what makes it incomparable."""
     bleu_first_sentences: dict[float, int] = field(default_factory=dict)
     """How many of the first sentences BLEU is of, by step; those of all sentences are left out."""
+    dev_curves: dict[str, Curve] = field(default_factory=dict)
+    """All that was measured beside loss and BLEU on dev, by dev set and metric: `news/bleu`, `dev/chrf`."""
+    dev_notes: tuple[str, ...] = ()
+    """How the metrics beside BLEU were computed."""
     learning_rate: Curve = NOTHING
     step_seconds: Curve = NOTHING
     """Mean time of a training step over the stretch that ends there, evaluations and checkpoints not counted."""

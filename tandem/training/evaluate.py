@@ -1,10 +1,10 @@
-"""Evaluation on a held-out split: loss per token, and BLEU on detokenised text."""
+"""Evaluation on held-out splits: loss per token, and BLEU and other metrics on detokenised text."""
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 
@@ -14,11 +14,13 @@ from tandem.cluster.devices import explain_out_of_memory
 from tandem.cluster.world import World, joined_world
 from tandem.config import Config, SearchConfig
 from tandem.corpus.prepared import PreparedCorpus
+from tandem.errors import TandemError
+from tandem.metrics import BLEU, DEV, METRICS, USUAL_METRICS
 from tandem.model.loss import exact_nll
 from tandem.model.search import sentences_at_once, translate_ids
 from tandem.model.translation_model import TranslationModel
-from tandem.monitor.records import Evaluated, Sample
-from tandem.scoring import bleu_score
+from tandem.monitor.records import Evaluated, MetricValue, Sample
+from tandem.scoring import bleu_score, make_scorer, metric_score
 from tandem.training.batches import LengthOrder, packed
 from tandem.training.checkpoints.checkpoint import Checkpoint
 from tandem.training.checkpoints.restore import load_model
@@ -94,14 +96,16 @@ def evaluate(
     *,
     split: str,
     step: int,
+    metrics: Sequence[str] = (),
     progress: BatchesDone = lambda done, total: None,
     may_give_up: bool = False,
     stop: StopWish | None = None,
 ) -> Evaluated:
     """Measure the model on a split in full precision, the work shared by all processes; all get the same answer.
 
-    With `may_give_up` the BLEU of a model that cannot translate yet is that of the first sentences. An evaluation that
-    is to `stop` ends in an EvaluationStoppedError, in all processes alike.
+    Loss and BLEU are always measured, `metrics` with them. With `may_give_up` a model that cannot translate yet
+    translates the first sentences alone. An evaluation that is to `stop` ends in an EvaluationStoppedError, in all
+    processes alike.
     """
     assert not model.training, "dropout would change the figures"
     start, stop = time.perf_counter(), stop or StopWish()
@@ -115,6 +119,8 @@ def evaluate(
         if first < len(references) and bleu >= WORTHLESS_BLEU:
             hypotheses += translate(slice(first, None))
             bleu, signature = bleu_score(hypotheses, references)
+    more = [name for name in metrics if name != BLEU]
+    found = _shared_metrics(more, hypotheses, references[: len(hypotheses)], corpus.facts.target_language, world)
     shown = list(zip(sources, references, hypotheses, strict=False))[: config.evaluation.samples]
     return Evaluated(
         step=step,
@@ -128,7 +134,73 @@ def evaluate(
         all_sentences=len(references),
         seconds=time.perf_counter() - start,
         samples=[Sample(source=source, reference=reference, hypothesis=text) for source, reference, text in shown],
+        metrics=found,
     )
+
+
+def evaluate_dev_sets(
+    model: TranslationModel,
+    corpus: PreparedCorpus,
+    config: Config,
+    world: World,
+    *,
+    step: int,
+    progress: BatchesDone,
+    stop: StopWish,
+) -> list[Evaluated]:
+    """Measure the model in training on every dev set that its settings name, dev first."""
+    return [
+        evaluate(
+            model,
+            corpus,
+            config,
+            world,
+            split=split,
+            step=step,
+            metrics=measured_metrics(config, split),
+            progress=progress,
+            may_give_up=True,
+            stop=stop,
+        )
+        for split in measured_dev_sets(config, corpus)
+    ]
+
+
+def measured_dev_sets(config: Config, corpus: PreparedCorpus) -> list[str]:
+    """The dev sets that a training is measured on, dev first; a fault in the settings names what there is."""
+    there, named = corpus.facts.dev_sets, config.evaluation.dev_sets
+    listed = ", ".join(there)
+    for name in named or ():
+        if name not in there:
+            raise TandemError(f"evaluation.dev_sets: {corpus.directory} has no dev set {name}; it has {listed}")
+    chosen = config.checkpoint.criterion.dev_set
+    if chosen not in there:
+        raise TandemError(f"checkpoint.best_by: {corpus.directory} has no dev set {chosen}; it has {listed}")
+    return [name for name in there if name == DEV or named is None or name in named]
+
+
+def measured_metrics(config: Config, dev_set: str) -> list[str]:
+    """The metrics that a training takes on a dev set, where loss and BLEU always are."""
+    criterion = config.checkpoint.criterion
+    wanted = [*config.evaluation.metrics, *([criterion.metric] if criterion.dev_set == dev_set else [])]
+    return [name for name in METRICS if name in wanted]
+
+
+def check_measures(config: Config, corpus: PreparedCorpus) -> None:
+    """Refuse dev sets that the corpus does not have, and metrics that cannot be computed here."""
+    for dev_set in measured_dev_sets(config, corpus):
+        for name in measured_metrics(config, dev_set):
+            make_scorer(name, corpus.facts.target_language)
+
+
+def _shared_metrics(
+    names: Sequence[str], hypotheses: Sequence[str], references: Sequence[str], language: str, world: World
+) -> list[MetricValue]:
+    """Each metric computed by one process; all get all values."""
+    mine = [[name, *metric_score(name, hypotheses, references, language)] for name in names[world.rank :: world.size]]
+    parts = world.gather(mine) if names else []
+    found = {name: (value, signature) for part in parts for name, value, signature in part}
+    return [MetricValue(metric=name, value=found[name][0], signature=found[name][1]) for name in names]
 
 
 def evaluate_run(
@@ -137,13 +209,24 @@ def evaluate_run(
     corpus: PreparedCorpus,
     checkpoint: Checkpoint,
     split: str,
+    metrics: Sequence[str] = USUAL_METRICS,
     progress: BatchesDone = lambda done, total: None,
 ) -> Evaluated:
-    """Measure a checkpoint of a run, with all the processes that were started."""
+    """Measure a checkpoint of a run, with all the processes that were started; loss and BLEU are always taken."""
     with joined_world(run.config.cluster, run.directory) as world:
+        world.together(lambda: [make_scorer(name, corpus.facts.target_language) for name in metrics])
         world.check_same("the checkpoint", f"{checkpoint.step} {checkpoint.state['files']}")
         model = world.together(lambda: load_model(run, checkpoint, world.device))
-        return evaluate(model, corpus, run.config, world, split=split, step=checkpoint.step, progress=progress)
+        return evaluate(
+            model,
+            corpus,
+            run.config,
+            world,
+            split=split,
+            step=checkpoint.step,
+            metrics=metrics,
+            progress=progress,
+        )
 
 
 def split_loss(model: TranslationModel, corpus: PreparedCorpus, world: World, split: str, stop: StopWish) -> float:

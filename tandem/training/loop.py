@@ -33,6 +33,7 @@ from tandem.training.checkpoints.mirror import (
     restore_run,
 )
 from tandem.training.checkpoints.other_run import OtherRun
+from tandem.training.evaluate import check_measures
 from tandem.training.faults.divergence import DivergedError
 from tandem.training.faults.peer_watch import watching_peers
 from tandem.training.faults.preemption_notice import preemption_command, stopping_on_notice
@@ -104,6 +105,7 @@ def train(
         notice_command = world.together(lambda: preemption_command(config.train.on_preemption_notice))
         world.check_same("the corpus", prepared.digest)
         world.check_same("the configuration", dump(config))
+        world.together(lambda: check_measures(config, prepared))
         paths = RunPaths(directory)
         vocab_size = prepared.tokenizer.vocab_size
         if config.optimizer.freeze:

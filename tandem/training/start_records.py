@@ -50,6 +50,7 @@ def started(trainer: Trainer) -> Started:
         frozen_parameters=state.flat.frozen.numel(),
         origin=trainer.origin,
         first_step=trainer.first_step,
+        best_by=str(config.checkpoint.criterion),
     )
 
 

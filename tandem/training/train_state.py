@@ -16,9 +16,11 @@ from torch import Tensor
 from tandem.cluster.exchange.exchange import FlatVectors
 from tandem.config import Config
 from tandem.layout import MODEL_FILE, OPTIMIZER_FILE, UNAVERAGED_FILE
+from tandem.metrics import BY_DEV_BLEU
 from tandem.model.flat_weights import FlatWeights, WorkingCopy
 from tandem.model.translation_model import TranslationModel, build_model, frozen_names
 from tandem.model.weight_average import WeightAverage
+from tandem.training.checkpoints.merits import Merits
 from tandem.training.faults.divergence import LossHistory
 from tandem.training.loss_scale import LossScale
 from tandem.training.parallel_micro_batches import count_parallel
@@ -33,9 +35,15 @@ class TrainingProgress:
     step: int = 0
     target_tokens: int = 0
     best_bleu: float | None = None
+    """Dev BLEU of the best evaluation."""
     best_step: int | None = None
     best_first_sentences: int | None = None
     """How many of the first dev sentences the best BLEU is of; None if it is of all."""
+    best_by: str = str(BY_DEV_BLEU)
+    """What made it the best: a metric on a dev set."""
+    best_value: float | None = None
+    best_whole: bool = True
+    """Whether that is of the whole dev set."""
     start_bleu: float | None = None
     """BLEU before the first step of a run that begins with another one's model."""
     evaluations_without_gain: int = 0
@@ -46,13 +54,29 @@ class TrainingProgress:
     unevaluated: bool = False
     """Whether the evaluation that is due at this step is yet to be made, because a stop or an emergency came first."""
 
-    def note_bleu(self, bleu: float, first_sentences: int | None = None) -> None:
-        """Remember an evaluation at the current step."""
-        if self.best_bleu is None or bleu > self.best_bleu:
-            self.best_bleu, self.best_step, self.evaluations_without_gain = bleu, self.step, 0
+    def __post_init__(self) -> None:
+        # Older versions knew no other metric.
+        if self.best_value is None and self.best_bleu is not None:
+            self.best_value, self.best_whole = self.best_bleu, self.best_first_sentences is None
+
+    def note_evaluation(self, merits: Merits, first_sentences: int | None = None) -> None:
+        """Remember an evaluation at the current step, of so many first dev sentences or of all."""
+        criterion = merits.best_by
+        if self.best_by != str(criterion):
+            # Another metric counts from now on: it has no best value yet.
+            self.best_by, self.best_step, self.evaluations_without_gain = str(criterion), None, 0
+        known = criterion.rank(self.best_value, whole=self.best_whole)
+        if self.best_step is None or merits.rank(criterion) > known:
+            self.best_bleu, self.best_step, self.evaluations_without_gain = merits.dev_bleu, self.step, 0
+            self.best_value, self.best_whole = merits.value, merits.whole
             self.best_first_sentences = first_sentences
         else:
             self.evaluations_without_gain += 1
+
+    def as_told(self) -> dict[str, Any]:
+        """What the end of a session says of its evaluations, by the names of `Ended`."""
+        names = ("best_bleu", "best_step", "best_first_sentences", "best_by", "best_value", "start_bleu")
+        return {name: getattr(self, name) for name in names}
 
 
 class WholeStep:

@@ -28,10 +28,11 @@ from tandem.training.checkpoints.broadcast_state import broadcast_state
 from tandem.training.checkpoints.checkpoint import DIVERGED, Checkpoint
 from tandem.training.checkpoints.checkpoint_store import CheckpointStore, WritableCheckpointStore
 from tandem.training.checkpoints.exchange_state import ExchangeState
+from tandem.training.checkpoints.merits import Merits, dev_evaluation
 from tandem.training.checkpoints.mirror import Mirror
 from tandem.training.checkpoints.resume import find_checkpoint
 from tandem.training.data_loader import make_loader
-from tandem.training.evaluate import EvaluationStoppedError, StopWish, evaluate
+from tandem.training.evaluate import EvaluationStoppedError, StopWish, evaluate_dev_sets
 from tandem.training.faults.divergence import DivergedError, LossExplosionError, plan_roll_back
 from tandem.training.faults.emergency import EmergencySaver
 from tandem.training.faults.stopping import ASKED_TO_STOP, vote_for, voted_signal
@@ -331,7 +332,7 @@ class Trainer:
                 self.notice(message)
 
     def evaluate(self) -> None:
-        """Measure the model on the dev set, and save it if it is one of the best.
+        """Measure the model on its dev sets, and save it if it is one of the best.
 
         One that is broken off by a request to stop is made when the run continues.
         """
@@ -340,27 +341,27 @@ class Trainer:
         self._before_evaluation = replace(progress, unevaluated=True)
         try:
             with self.clock.measure("evaluation"):
-                evaluated = evaluate(
+                evaluations = evaluate_dev_sets(
                     self.state.evaluated,
                     self.corpus,
                     self.config,
                     self.world,
-                    split="dev",
                     step=progress.step,
                     progress=self._evaluated_batch,
-                    may_give_up=True,
                     stop=StopWish(lambda: vote_for(self.stop_signal), self._tell_of_stop),
                 )
         except EvaluationStoppedError as stopped:
             self.stepper.stop_asked, progress.unevaluated = stopped.votes, True
             return
         progress.unevaluated = False
+        merits, dev = Merits.of(evaluations, self.config.checkpoint.criterion), dev_evaluation(evaluations)
         if self.origin is not None and progress.step == self.first_step:
-            progress.start_bleu = evaluated.bleu
-        progress.note_bleu(evaluated.bleu, evaluated.first_sentences)
-        self.recorder.record(evaluated)
+            progress.start_bleu = dev.bleu
+        progress.note_evaluation(merits, dev.first_sentences)
+        for evaluated in evaluations:
+            self.recorder.record(evaluated)
         with self.clock.measure("checkpoint"):
-            self.saves.save_if_best(self.state, evaluated.bleu)
+            self.saves.save_if_best(self.state, merits)
         self._evaluated_step = progress.step
 
     def _evaluated_batch(self, done: int, total: int) -> None:
@@ -446,10 +447,7 @@ class Trainer:
         ended = Ended(
             step=progress.step,
             reason=reason,
-            best_bleu=progress.best_bleu,
-            best_step=progress.best_step,
-            best_first_sentences=progress.best_first_sentences,
-            start_bleu=progress.start_bleu,
+            **progress.as_told(),
             seconds=self.clock.lap(wait=device_answers),
             signal=signal.Signals(self.stop_signal).name if reason == ASKED_TO_STOP and self.stop_signal else None,
         )

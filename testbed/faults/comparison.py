@@ -13,7 +13,7 @@ from testbed.journals import read_journal
 # What a journal's record says of the model, and not of the clock.
 MEASURED = {
     "progressed": ("train_loss", "objective", "learning_rate", "gradient_norm", "target_tokens"),
-    "evaluated": ("eval_loss", "perplexity", "bleu", "signature", "sentences", "samples"),
+    "evaluated": ("eval_loss", "perplexity", "bleu", "signature", "sentences", "samples", "metrics"),
 }
 
 
@@ -79,6 +79,8 @@ def _number_differences(left: Path, right: Path) -> Iterator[str]:
                 continue
             key, numbers = (record["kind"], record["step"]), {name: record[name] for name in names}
             # Two lines over different numbers of steps do not compare: the first after a resume may be shorter.
+            if record["kind"] == "evaluated":
+                key = (f"evaluated on {record['split']}", record["step"])
             if record["kind"] == "progressed":
                 key = (f"progressed over {record['steps']}", record["step"])
             if run == left:

@@ -11,7 +11,18 @@ import pytest
 from rich.console import Console
 
 from tandem.monitor.console_view import ConsoleView, ended_line, evaluation_lines, literal
-from tandem.monitor.records import Ended, Evaluated, Noticed, Planned, Progressed, Record, Sample, Saved, Started
+from tandem.monitor.records import (
+    Ended,
+    Evaluated,
+    MetricValue,
+    Noticed,
+    Planned,
+    Progressed,
+    Record,
+    Sample,
+    Saved,
+    Started,
+)
 from tests.monitor.example_records import example
 
 STARTED = example(
@@ -296,3 +307,24 @@ def test_two_runs_in_one_process_each_have_a_live_line() -> None:
         view.show(example(Ended, step=5000, reason="finished", best_bleu=None))
         view.close()
     assert without_codes(output.getvalue()).count("finished at step 5,000") == 2
+
+
+def test_every_metric_and_dev_set_is_shown_by_name_and_each_signature_once() -> None:
+    chrf = MetricValue(metric="chrf", value=55.5, signature="nc:6")
+    later = MetricValue(metric="of-a-later-version", value=1.0, signature="v:9")
+    records = [
+        example(Evaluated, step=1, split=split, signature="tok:13a", metrics=[chrf, later]) for split in ("dev", "news")
+    ]
+    output = shown(*records)
+    for split in ("dev", "news"):
+        assert f"step 1: {split} BLEU 0.50" in output
+        assert f"    {split} chrF2 55.50  of-a-later-version 1.00\n" in output
+    for signature in ("BLEU is tok:13a", "chrF2 is nc:6", "of-a-later-version is v:9"):
+        assert output.count(f"    {signature}\n") == 1
+
+
+def test_the_end_names_what_made_the_best() -> None:
+    best = example(
+        Ended, step=20, reason="finished", best_bleu=31.5, best_step=10, best_by="news/chrf", best_value=55.25
+    )
+    assert shown(best) == "finished at step 20; best news chrF2 55.25 at step 10, dev BLEU 31.50\n"

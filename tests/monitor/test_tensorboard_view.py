@@ -16,6 +16,7 @@ from tandem.monitor.records import (
     Ended,
     Evaluated,
     HostSummary,
+    MetricValue,
     Noticed,
     Progressed,
     Record,
@@ -44,7 +45,7 @@ def progressed(step: int, loss: float) -> Progressed:
 
 
 def evaluated(step: int, bleu: float) -> Evaluated:
-    return example(Evaluated, step=step, eval_loss=2.5, bleu=bleu, perplexity=12.25)
+    return example(Evaluated, step=step, split="dev", eval_loss=2.5, bleu=bleu, perplexity=12.25)
 
 
 def summary(host: str, gpus: int = 0, link: int | None = None) -> HostSummary:
@@ -178,8 +179,8 @@ def test_the_layout_begins_with_what_matters_most(tmp_path: Path) -> None:
     charts = layout(tmp_path)
     assert list(charts) == ["evaluation", "training", "time", "hosts"]
     assert list(charts["evaluation"].items()) == [
-        ("BLEU", ["eval_BLEU"]),
-        ("eval loss", ["eval_loss"]),
+        ("BLEU", ["(.+/)?eval_BLEU"]),
+        ("eval loss", ["(.+/)?eval_loss"]),
         ("learning rate", ["learning_rate"]),
     ]
 
@@ -229,3 +230,16 @@ def test_a_full_disk_costs_points_and_no_more(tmp_path: Path) -> None:
     assert losses[0] == (10, 4.0)
     assert losses[-1] == (2000, 2.0)
     assert len(losses) < 200
+
+
+def test_dev_sets_beside_dev_have_a_group_each(tmp_path: Path) -> None:
+    chrf = MetricValue(metric="chrf", value=55.5, signature="nc:6")
+    news = example(Evaluated, step=10, split="news", bleu=4.0, metrics=[chrf])
+    session(tmp_path, example(Started, step=0), evaluated(10, 3.0), news)
+    written = read(tmp_path)
+    assert {"eval_BLEU", "eval_loss", "news/eval_BLEU", "news/eval_loss", "news/eval_chrf"} <= set(written)
+    drawn = layout(tmp_path)["evaluation"]["BLEU"]
+    assert [tag for tag in sorted(written) if any(re.match(f"{each}$", tag) for each in drawn)] == [
+        "eval_BLEU",
+        "news/eval_BLEU",
+    ]

@@ -20,6 +20,7 @@ from tandem.errors import TandemError
 from tandem.layout import LEASE_FILE, checkpoint_directories
 from tandem.training import run_lease
 from tandem.training.checkpoints.checkpoint_store import WritableCheckpointStore
+from tandem.training.checkpoints.merits import Merits
 from tandem.training.run_lease import RunLease, check_lease, leased
 from tandem.training.train_state import TrainState
 from testbed import no_locks
@@ -126,13 +127,17 @@ def test_nor_does_it_remove_anything(
     monkeypatch.setattr(run_lease, "RACE_SECONDS", 0.0)
     store = WritableCheckpointStore(tmp_path, CheckpointConfig(keep_last=1, keep_best=1))
     state = TrainState.fresh(tiny_config(), 64, torch.device("cpu"))
-    store.saving_if_best(state, 10.0)()
+    store.saving_if_best(state, Merits.of_bleu(10.0))()
     for _ in range(2):
         take_step(state)
         store.saving(state)()
     with leased(tmp_path / LEASE_FILE):
         lease_of(tmp_path / LEASE_FILE)
-        for refused in (store.saving(state), store.saving_if_best(state, 20.0), lambda: store.go_back_to(1, ())):
+        for refused in (
+            store.saving(state),
+            store.saving_if_best(state, Merits.of_bleu(20.0)),
+            lambda: store.go_back_to(1, ()),
+        ):
             with pytest.raises(TandemError, match="on vm9"):
                 refused()
         # What one process alone does is left undone: the others learn of it from the next write.

@@ -10,9 +10,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import AfterValidator, Field, ValidationError, model_validator
 
 from tandem.config import Section
+from tandem.corpus.text_files import dev_set_name
 from tandem.errors import TandemError
 from tandem.validation import Fault, Location, dotted, faults_in, raise_faults
 from tandem.yaml_files import Tree, read_yaml
@@ -28,6 +29,8 @@ Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 FileName = Annotated[str, Field(pattern=r"^[\w+-][\w.+-]*$")]
 # A language becomes the ending of a file's name.
 Language = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]+$")]
+# A dev set's name becomes a folder of the corpus.
+DevSetName = Annotated[str, AfterValidator(dev_set_name)]
 Url = Annotated[str, Field(pattern=r"^https?://[^\s/]+/\S+$")]
 
 
@@ -123,8 +126,15 @@ class CatalogEntry(Section):
     """The training text: a list of pairs, each with `source` and `target`."""
     dev: SplitSource
     """What a run measures itself with: source and target, or sacrebleu, or held_out."""
+    dev_sets: dict[DevSetName, SplitSource] = Field(default_factory=dict)
+    """Further texts that a run measures itself with, by name, each like `dev`."""
     test: SplitSource | None = None
     """What the finished model is measured with: source and target, or sacrebleu, or held_out."""
+
+    @property
+    def held_apart(self) -> dict[str, SplitSource]:
+        """All that is not trained on, by name."""
+        return {"dev": self.dev, **self.dev_sets} | ({"test": self.test} if self.test else {})
 
     @model_validator(mode="after")
     def _two_languages(self) -> CatalogEntry:
@@ -135,7 +145,7 @@ class CatalogEntry(Section):
     @property
     def texts(self) -> list[TextSource]:
         """All texts that come out of the files."""
-        splits = [split.texts for split in (self.dev, self.test) if split]
+        splits = [split.texts for split in self.held_apart.values()]
         return [text for pair in (*self.train, *splits) if pair for text in pair.sides]
 
     @property
@@ -244,7 +254,7 @@ def _file_faults(tree: Tree) -> Iterator[Fault]:
     if not isinstance(files, dict):
         return
     used: dict[tuple[str, str], Location] = {}
-    for location, text in _texts({key: tree.get(key) for key in ("train", "dev", "test")}):
+    for location, text in _texts({key: tree.get(key) for key in ("train", "dev", "dev_sets", "test")}):
         name, member = text["file"], str(text.get("member", ""))
         if name not in files:
             there = f"there is {', '.join(files)}" if files else "describe it there, by its urls or path"
@@ -253,7 +263,7 @@ def _file_faults(tree: Tree) -> Iterator[Fault]:
             yield Fault(dotted(location), f"the same text as {dotted(same)}; name another, each serves once")
         used.setdefault((name, member), location)
     for name in sorted(files.keys() - {name for name, _ in used}):
-        yield Fault(f"files.{name}", "no text of train, dev or test is in it; use it there or remove it")
+        yield Fault(f"files.{name}", "no text of train, dev, dev_sets or test is in it; use it there or remove it")
 
 
 def _texts(node: Any, location: Location = ()) -> Iterator[tuple[Location, Tree]]:

@@ -6,8 +6,9 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from tandem.corpus.fetch.catalog import CatalogEntry, PairSource, TextSource, find_corpus
@@ -16,7 +17,7 @@ from tandem.corpus.fetch.holdout import HeldOut, UndividedText, hold_out
 from tandem.corpus.fetch.test_sets import SacrebleuSet
 from tandem.corpus.fetch.unpack import MissingMemberError, unpack
 from tandem.corpus.progress import ProgressCallback, no_progress
-from tandem.corpus.text_files import CorpusTexts, FilePair
+from tandem.corpus.text_files import CorpusTexts, FilePair, check_dev_set
 from tandem.errors import TandemError
 from tandem.storage import waiting_lock, write_whole
 
@@ -37,23 +38,34 @@ def select_texts(
     dev: FilePair | None = None,
     test: FilePair | None = None,
     languages: tuple[str, str] | None = None,
+    dev_sets: Mapping[str, FilePair] | None = None,
     *,
     known: str | None = None,
     cache: Path | None = None,
     offline: Path | None = None,
     progress: ProgressCallback = no_progress,
 ) -> CorpusTexts:
-    """The text files that the user names, or those of a known corpus, fetched if they are not here."""
+    """The text files that the user names, or those of a known corpus, fetched if they are not here.
+
+    Dev sets of the user's own may stand beside those of a known corpus.
+    """
+    more = dict(dev_sets or {})
     if known is None:
         if offline or cache:
             raise TandemError("--offline and --cache are for a known corpus; name it with --from")
         if not train or dev is None:
             missing = "--train" if not train else "--dev"
             raise TandemError(f"{missing} is missing; give --train and --dev, or a known corpus with --from")
-        return CorpusTexts(train, dev, test, languages)
+        return CorpusTexts(train, dev, test, languages, dev_sets=more)
     if train or dev or test or languages:
         raise TandemError("--from: the corpus has its own texts; leave out --train, --dev, --test and --languages")
-    return fetch_corpus(*find_corpus(known), cache or default_cache(), offline=offline, progress=progress)
+    name, entry = find_corpus(known)
+    if taken := [each for each in more if each in entry.dev_sets]:
+        raise TandemError(f"--dev-set {taken[0]}: {name} has a dev set of that name; give yours another")
+    for each in more:
+        check_dev_set(each)  # before a corpus of gigabytes is fetched
+    texts = fetch_corpus(name, entry, cache or default_cache(), offline=offline, progress=progress)
+    return replace(texts, dev_sets={**texts.dev_sets, **more})
 
 
 def fetch_corpus(
@@ -85,7 +97,7 @@ class _KnownCorpus:
     def __init__(self, name: str, entry: CatalogEntry, cache: Path, progress: ProgressCallback) -> None:
         self._name, self._entry, self._progress = name, entry, progress
         self._train = {f"train-{number}": pair for number, pair in enumerate(entry.train, start=1)}
-        self._splits = {"dev": entry.dev} | ({"test": entry.test} if entry.test else {})
+        self._splits = entry.held_apart
         self._pairs = self._train | {stem: split.texts for stem, split in self._splits.items() if split.texts}
         self._held_out = {stem: split.held_out for stem, split in self._splits.items() if split.held_out}
         self._test_sets = {
@@ -94,7 +106,9 @@ class _KnownCorpus:
             if split.sacrebleu
         }
         self._set_archives = {key: file for found in self._test_sets.values() for key, file in found.archives.items()}
-        content = entry.model_dump_json(include={"source", "target", "files", "train", "dev", "test"})
+        parts = {"source", "target", "files", "train", "dev", "test"}
+        # Left out where there are none: the texts of older versions are still found.
+        content = entry.model_dump_json(include=parts | ({"dev_sets"} if entry.dev_sets else set()))
         self._directory = cache / "text" / f"{name}-{_digest(content)}"
         self._downloads = cache / "archives"
         self._archives: dict[str, Path] = {}
@@ -134,6 +148,7 @@ class _KnownCorpus:
             train=[places[stem] for stem in self._train],
             dev=places["dev"],
             test=places.get("test"),
+            dev_sets={name: places[name] for name in self._entry.dev_sets},
             languages=(self._entry.source, self._entry.target),
             origin=self._name,
             origins={path: origin for stem in places for path, origin in zip(places[stem], origins[stem], strict=True)},

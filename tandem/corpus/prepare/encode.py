@@ -39,7 +39,7 @@ def encode(
     raw_words: Sequence[int] | None = None,
     in_train: int = 0,
 ) -> SplitFacts:
-    """Write a shard for every chunk; for dev and test also the text, because BLEU is measured on all of it.
+    """Write a shard for every chunk; for dev sets and test also the text, because BLEU is measured on all of it.
 
     What cleaning dropped, the words before it and the pairs that stand in the training text too are for the facts.
     """

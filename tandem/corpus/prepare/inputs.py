@@ -16,7 +16,7 @@ from tandem.corpus.prepare.resume_log import ResumeLog
 from tandem.corpus.prepare.scan import CHUNK_LINES, Chunk, ScannedPair, ScannedText, Split, all_lines, scan
 from tandem.corpus.prepare.stage_runner import StageRunner
 from tandem.corpus.progress import ProgressCallback
-from tandem.corpus.text_files import CorpusTexts, FilePair, SentencePair, check_file, decoded
+from tandem.corpus.text_files import CorpusTexts, FilePair, SentencePair, check_file, decoded, option_of
 from tandem.errors import TandemError
 
 # A sample of a language, in lines: enough for the words that tell it from another, a moment's work.
@@ -37,7 +37,8 @@ def check_files(texts: CorpusTexts) -> None:
             check_file(target)
             if source.samefile(target):
                 raise TandemError(
-                    f"--{split} {source} {target}: source and target are the same file; give one file for each language"
+                    f"{option_of(split)} {source} {target}: source and target are the same file; "
+                    "give one file for each language"
                 )
 
 
@@ -126,7 +127,7 @@ def _windows(chunk: Chunk) -> list[AlignmentWindow]:
 
 
 def _check_readable(split: Split) -> None:
-    """Insist that every line of dev and test can be read: they are never cleaned, because BLEU is on all lines."""
+    """Insist that every line of dev sets and test can be read: they are never cleaned, because BLEU is on all lines."""
     for texts in split.sides:
         for text in texts:
             for number, line in enumerate(all_lines(text), start=1):

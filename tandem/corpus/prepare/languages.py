@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from tandem.corpus.text_files import FilePair, SentencePair
+from tandem.corpus.text_files import FilePair, SentencePair, option_of
 from tandem.errors import TandemError
 
 # Scripts written without spaces (Thai to Lao, Khmer, kana, Han) count by the character, others by the word.
@@ -40,14 +40,14 @@ def agree_on_languages(inputs: Mapping[str, Sequence[FilePair]], given: tuple[st
             found = (language_of(source), language_of(target))
             if found == languages[::-1]:
                 raise TandemError(
-                    f"--{split} {source} {target}: the languages are swapped, {languages[0]} comes first; "
-                    f"swap them: --{split} {target} {source}"
+                    f"{option_of(split)} {source} {target}: the languages are swapped, {languages[0]} comes first; "
+                    f"swap them: {option_of(split)} {target} {source}"
                 )
             # With --languages the names may be anything, as in test.src and test.ref.
             if given is None and found != languages:
                 raise TandemError(
-                    f"--{split} {source} {target}: the names do not end in .{languages[0]} and .{languages[1]} like "
-                    "the training files; give the right files, or say what all are: "
+                    f"{option_of(split)} {source} {target}: the names do not end in .{languages[0]} and "
+                    f".{languages[1]} like the training files; give the right files, or say what all are: "
                     f"--languages {languages[0]} {languages[1]}"
                 )
     return languages
@@ -75,9 +75,9 @@ class WordFrequencies:
         sources, targets = map(set, _words(pairs))
         if _speaks(sources, self._target, self._source) and _speaks(targets, self._source, self._target):
             raise TandemError(
-                f"--{split} {files[0]} {files[1]}: {files[0]} reads like {self.files[1]} and {files[1]} like "
+                f"{option_of(split)} {files[0]} {files[1]}: {files[0]} reads like {self.files[1]} and {files[1]} like "
                 f"{self.files[0]}, so the languages are swapped; check which is which and swap them: "
-                f"--{split} {files[1]} {files[0]}"
+                f"{option_of(split)} {files[1]} {files[0]}"
             )
 
 

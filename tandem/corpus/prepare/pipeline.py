@@ -86,7 +86,7 @@ def prepare(
     }
     with staged_directory(out, overwrite=overwrite, marker=CORPUS_FILE) as staged:
         log = ResumeLog(staged, plan)
-        # Dev and test come first: they are small, and their faults should not wait for the training text.
+        # Dev sets and test come first: they are small, and their faults should not wait for the training text.
         order = sorted(texts.splits, key=lambda name: name == "train")
         *held_out, train = (read_split(name, texts.splits[name], texts.origins, log, progress) for name in order)
         # More processes than chunks would have nothing to do.

@@ -108,7 +108,7 @@ class Chunk:
 
 @dataclass(frozen=True)
 class Split:
-    """The text of train, dev or test, read through."""
+    """The text of train, test or a dev set, read through."""
 
     name: str
     pairs: Sequence[ScannedPair]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from typing import NamedTuple
 from rich.console import Console, ConsoleOptions
 from rich.text import Text
 
+from tandem.metrics import BLEU, BY_DEV_BLEU, DEV, LOSS, Criterion
 from tandem.monitor.records import Ended, Evaluated, Noticed, Progressed, RolledBack, Saved
 from tandem.monitor.watch.drawing import (
     QUIET,
@@ -63,6 +63,8 @@ HOST_COLUMNS = (
     *(("link", 1), ("GPUs", 1), ("min-max", 8), ("VRAM", 3), ("power", 1), ("as of", 7)),
 )
 NO_VALUES = {"", "-", "?"}
+# Columns of a curve's label; names of dev sets may be longer than ours, and are cut off there.
+LABEL_WIDTH, MOST_LABEL_WIDTH = 11, 24
 EVALUATION_COLUMNS = (("evaluated at step", 0), ("loss", 0), ("perplexity", 2), ("BLEU", 0), ("", 1), ("took", 3))
 
 
@@ -152,32 +154,32 @@ class RunScreen:
 
     def _curve_lines(self, session: SessionState, width: int, characters: CharacterSet) -> list[Text]:
         """Label, newest value, sparkline and remark of each curve, and the speed."""
-        progressed, evaluations = session.progressed, self.state.evaluations
+        progressed = session.progressed
         curves: list[tuple[str, str, Sequence[float], str]] = []
         if self.state.losses:
             losses = [loss for _, loss in self.state.losses]
             rate = "" if progressed is None else f"learning rate {progressed.learning_rate:.2e}"
             curves.append(("train loss", f"{losses[-1]:.3f}", losses, rate))
-        if evaluations:
-            last, best = evaluations[-1], _best(evaluations)
-            least = min(evaluations, key=lambda one: one.eval_loss if math.isfinite(one.eval_loss) else math.inf)
-            losses, scores = [one.eval_loss for one in evaluations], [one.bleu for one in evaluations]
-            remarks = [
-                f"best {least.eval_loss:.3f} at step {least.step:,}",
-                f"best {best.bleu:.2f}{first_sentences_note(best.first_sentences)} at step {best.step:,}"
-                f"{_gain(session, evaluations, best)}",
-            ]
-            curves.append((f"{last.split} loss", f"{last.eval_loss:.3f}", losses, remarks[0]))
-            curves.append((f"{last.split} BLEU", f"{last.bleu:.2f}", scores, remarks[1]))
+        for measure in _measures(session, self.state):
+            evaluations = _evaluations_with(measure, self.state)
+            scores, best = [one.values[measure.metric] for one in evaluations], _best(measure, evaluations)
+            of_loss = measure.metric == LOSS
+            digits, note = (3, "") if of_loss else (2, first_sentences_note(best.first_sentences))
+            remark = f"best {best.values[measure.metric]:.{digits}f}{note} at step {best.step:,}"
+            remark += _gain(session, evaluations, best) if measure == BY_DEV_BLEU else ""
+            curves.append((measure.label, f"{scores[-1]:.{digits}f}", scores, remark))
         right = max((len(remark) + 2 for *_, remark in curves), default=0) if width >= NARROW else 0
         lines = []
+        label_width = max((len(label) + 1 for label, *_ in curves), default=0)
+        label_width = min(max(label_width, LABEL_WIDTH), MOST_LABEL_WIDTH)
         for label, value, values, remark in curves:
-            line = Text.assemble(f"{printable(label):<11}", (f"{value:>8}", "bold"), "  ")
+            shown = f"{printable(label)[: label_width - 1]:<{label_width}}"
+            line = Text.assemble(shown, (f"{value:>8}", "bold"), "  ")
             line.append(sparkline(values, width - line.cell_len - right, characters), "cyan")
             lines.append(justified(line, Text(remark, QUIET), width) if right and remark else line)
         if progressed is not None:
             rate, pace = f"{progressed.tokens_per_second:>8,.0f}", f"{progressed.step_seconds:.3g} s/step"
-            speed = Text.assemble(f"{'speed':<11}", (rate, "bold"), f"  tokens/s   {pace}")
+            speed = Text.assemble(f"{'speed':<{label_width}}", (rate, "bold"), f"  tokens/s   {pace}")
             saved = "" if session.saved is None or width < NARROW else f"saved step {session.saved.step:,}"
             lines.append(justified(speed, Text(saved, QUIET), width))
         return lines or [Text("no step has been logged yet", QUIET)]
@@ -198,7 +200,9 @@ class RunScreen:
         )
         blocks = [
             _host_lines(hosts, host_rows, self.now, width) if host_rows else [],
-            _evaluation_lines(evaluations, evaluation_rows, width) if evaluation_rows else [],
+            _evaluation_lines(evaluations, _best_step(session, self.state), evaluation_rows, width)
+            if evaluation_rows
+            else [],
             _message_lines(messages, message_rows, width),
         ]
         return [block for block in blocks if block]
@@ -225,8 +229,28 @@ def allot_rows(demands: Sequence[RowDemand], room: int) -> list[int]:
     return given
 
 
-def _best(evaluations: Sequence[Evaluated]) -> Evaluated:
-    return max(evaluations, key=lambda one: one.bleu)
+def _measures(session: SessionState, state: RunState) -> list[Criterion]:
+    """What is drawn of the evaluations: loss and BLEU on dev, BLEU on further dev sets, and what makes the best."""
+    usual = [Criterion(DEV, LOSS), *(Criterion(dev_set, BLEU) for dev_set in state.evaluated)]
+    measures = dict.fromkeys([*usual, Criterion.parse(session.started.best_by)])
+    return [measure for measure in measures if _evaluations_with(measure, state)]
+
+
+def _evaluations_with(measure: Criterion, state: RunState) -> list[Evaluated]:
+    """The evaluations on a dev set in which a metric was taken."""
+    return [one for one in state.evaluated.get(measure.dev_set, ()) if measure.metric in one.values]
+
+
+def _best(measure: Criterion, evaluations: Sequence[Evaluated]) -> Evaluated:
+    """The first of the best."""
+    return max(evaluations, key=lambda one: measure.rank(one.values[measure.metric], whole=one.first_sentences is None))
+
+
+def _best_step(session: SessionState, state: RunState) -> int | None:
+    """The step whose checkpoint is the best so far."""
+    measure = Criterion.parse(session.started.best_by)
+    evaluations = _evaluations_with(measure, state)
+    return _best(measure, evaluations).step if evaluations else None
 
 
 def _gain(session: SessionState, evaluations: Sequence[Evaluated], best: Evaluated) -> str:
@@ -318,15 +342,15 @@ def _rate(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.1f}"
 
 
-def _evaluation_lines(evaluations: Sequence[Evaluated], rows: int, width: int) -> list[Text]:
-    best = _best(evaluations)
+def _evaluation_lines(evaluations: Sequence[Evaluated], best: int | None, rows: int, width: int) -> list[Text]:
+    """The newest evaluations on dev, a row each; the one at the best step is marked."""
     cells = [
         [
             Text(f"{one.step:,}"),
             Text(f"{one.eval_loss:.3f}"),
             Text(f"{one.perplexity:,.2f}"),
             Text(f"{one.bleu:.2f}", "bold"),
-            Text("best" if one is best else "", "green").append(first_sentences_note(one.first_sentences), QUIET),
+            Text("best" if one.step == best else "", "green").append(first_sentences_note(one.first_sentences), QUIET),
             Text(elapsed(one.seconds)),
         ]
         for one in evaluations[-rows:]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
+from tandem.metrics import DEV
 from tandem.monitor.host_summary import summarise
 from tandem.monitor.journal_reader import UnreadableRecordError, read_record
 from tandem.monitor.records import (
@@ -102,7 +103,8 @@ class RunState:
         self.sessions = 0
         self.session: SessionState | None = None
         self.losses: deque[tuple[int, float]] = deque(maxlen=RECENT_LOSSES)
-        self.evaluations: list[Evaluated] = []
+        self.evaluated: dict[str, list[Evaluated]] = {DEV: []}
+        """The evaluations on each dev set, by its name."""
         self.messages: deque[Noticed] = deque(maxlen=RECENT_MESSAGES)
         self.hosts: dict[str, HostState] = {}
         self.last_record_time = 0.0
@@ -114,6 +116,11 @@ class RunState:
         """Time of the newest record that belongs to a session; notices may come before the start of theirs."""
         self.unreadable = 0
         """How many lines were no records as this version of Tandem knows them."""
+
+    @property
+    def evaluations(self) -> list[Evaluated]:
+        """The evaluations on dev."""
+        return self.evaluated[DEV]
 
     def add_line(self, rank: int, line: bytes) -> None:
         """Update with a line of a rank's journal; what another version of Tandem wrote differently is passed over."""
@@ -214,7 +221,8 @@ class RunState:
         """Drop the numbers of steps that are taken again."""
         while self.losses and self.losses[-1][0] > step:
             self.losses.pop()
-        self.evaluations = [evaluated for evaluated in self.evaluations if evaluated.step <= step]
+        for name, evaluations in self.evaluated.items():
+            self.evaluated[name] = [evaluated for evaluated in evaluations if evaluated.step <= step]
 
     def _update(self, session: SessionState, rank: int, record: Record) -> None:
         reports, time = rank == session.reporting_rank, record.timestamp
@@ -257,7 +265,7 @@ class RunState:
                 session.step = max(session.step, record.step)
                 self.losses.append((record.step, record.train_loss))
             case Evaluated() if reports:
-                self.evaluations.append(record)
+                self.evaluated.setdefault(record.split, []).append(record)
             case Saved() if reports:
                 session.saved = record
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeAlias
 
+from tandem.metrics import DEV
 from tandem.monitor.host_summary import gpu_shares, mean_gpu_shares
 from tandem.monitor.journal_reader import UnreadableRecordError, kind_of, read_record
 from tandem.monitor.records import (
@@ -69,6 +70,9 @@ class RankHistory:
     """Whether the record of the first session's start is missing."""
     progress: list[Progressed] = field(default_factory=list)
     evaluations: list[Evaluated] = field(default_factory=list)
+    """Those on dev."""
+    other_evaluations: list[Evaluated] = field(default_factory=list)
+    """Those on further dev sets."""
     samples: dict[str, HostRows] = field(default_factory=dict)
     """The samples of the host whose journal it is: a row a second, also where a sample stands for several."""
     summaries: dict[str, HostRows] = field(default_factory=dict)
@@ -118,8 +122,8 @@ class RankHistory:
                 self._add_seconds(record.seconds)
             case Surveyed():
                 self._add_survey(record)
-            case Evaluated(split="dev"):
-                self.evaluations.append(record)
+            case Evaluated():
+                (self.evaluations if record.split == DEV else self.other_evaluations).append(record)
             case Planned():
                 self.plan = record
             case RolledBack():
@@ -178,7 +182,7 @@ class RankHistory:
         self._remove_after(float(record.to_step))
 
     def _remove_after(self, step: float) -> None:
-        for records in (self.progress, self.evaluations):
+        for records in (self.progress, self.evaluations, self.other_evaluations):
             while records and records[-1].step > step:
                 records.pop()
         for host in (*self.samples.values(), *self.summaries.values()):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import TypeVar
@@ -26,6 +26,7 @@ from tandem.layout import (
     checkpoint_directories,
     journal_files,
 )
+from tandem.metrics import BLEU, DEV, LOSS, METRICS, metric_label
 from tandem.model.memory_estimate import FLOAT32
 from tandem.monitor.network_interfaces import host_name
 from tandem.monitor.records import (
@@ -110,6 +111,8 @@ def read_tandem_run(directory: Path) -> RunRecord:
             for record in history.evaluations
             if record.first_sentences is not None
         },
+        dev_curves=_dev_curves((*history.evaluations, *history.other_evaluations)),
+        dev_notes=tuple(dict.fromkeys(_signatures((*history.evaluations, *history.other_evaluations)))),
         learning_rate=_curve(progress, "learning_rate"),
         step_seconds=_curve(progress, "step_seconds"),
         steps_per_point=float(np.median([record.steps for record in progress])) if progress else None,
@@ -217,6 +220,22 @@ def _state(history: RankHistory, now: float) -> tuple[State, str | None]:
 def _curve(records: Sequence[Progressed] | Sequence[Evaluated], field: str) -> Curve:
     """In order of steps, also where the record of a resume is lost."""
     return Curve.of((record.step, getattr(record, field)) for record in records)
+
+
+def _dev_curves(evaluations: Sequence[Evaluated]) -> dict[str, Curve]:
+    """Every metric on every dev set but loss and BLEU on dev, which have curves of their own."""
+    points: dict[str, list[tuple[float, float]]] = {}
+    for record in evaluations:
+        for metric, value in record.values.items():
+            known = metric == LOSS or metric in METRICS  # other versions may know more
+            if known and (record.split, metric) not in ((DEV, LOSS), (DEV, BLEU)):
+                points.setdefault(f"{record.split}/{metric}", []).append((record.step, value))
+    return {name: Curve.of(found) for name, found in points.items()}
+
+
+def _signatures(evaluations: Sequence[Evaluated]) -> Iterator[str]:
+    for record in evaluations:
+        yield from (f"{metric_label(found.metric)}: {found.signature}" for found in record.metrics)
 
 
 def _per_step(progress: Sequence[Progressed], value: Callable[[Progressed], float]) -> Curve:

@@ -24,6 +24,7 @@ from tandem.storage import error_in_words
 from tandem.training.checkpoints.checkpoint import Checkpoint, UnwritableCheckpointError
 from tandem.training.checkpoints.checkpoint_store import CheckpointStore, Write
 from tandem.training.checkpoints.exchange_state import ExchangeState
+from tandem.training.checkpoints.merits import Merits
 from tandem.training.checkpoints.mirror import Mirror
 from tandem.training.checkpoints.resume import taken_again
 from tandem.training.train_state import TrainState
@@ -122,9 +123,9 @@ class BackgroundSaves:
         assert not self._unsettled
         self._kept, self._incomplete = step or None, None
 
-    def save_if_best(self, state: TrainState, bleu: float) -> None:
+    def save_if_best(self, state: TrainState, merits: Merits) -> None:
         """Copy the weights after an evaluation and write them if they are among the best."""
-        self._begin("best checkpoint", state.progress.step, self._store.saving_if_best(state, bleu))
+        self._begin("best checkpoint", state.progress.step, self._store.saving_if_best(state, merits))
 
     @property
     def best_under_way(self) -> int | None:

@@ -36,6 +36,7 @@ from tandem.layout import (
     checkpoint_step,
 )
 from tandem.storage import error_in_words, fsync_path, fsync_tree, sha256_of
+from tandem.training.checkpoints.merits import Merits
 from tandem.training.train_state import TrainState
 from tandem.untrusted_folder import foreign_entry, foreign_name
 
@@ -75,9 +76,13 @@ class Checkpoint:
 
     @property
     def bleu(self) -> float | None:
-        """The dev BLEU it was kept for; none for a checkpoint that is not one of the best."""
-        bleu = self.state.get("bleu")
-        return None if bleu is None else float(bleu)
+        """Its dev BLEU; none for a checkpoint that is not one of the best."""
+        return self.merits.dev_bleu
+
+    @property
+    def merits(self) -> Merits:
+        """What it was kept for, empty for a checkpoint that is not one of the best."""
+        return Merits.read(self.state)
 
     @property
     def size(self) -> int:
@@ -201,6 +206,7 @@ def _check_numbers(state: Mapping[str, Any]) -> None:
     step, bleu = state["numbers"]["progress"]["step"], state.get("bleu")
     if type(step) is not int or not isinstance(bleu, float | int | None):
         raise ValueError(f"step {step!r}, BLEU {bleu!r}")
+    Merits.read(state)
 
 
 def _check_files(directory: Path, state: Mapping[str, Any], sums: bytes | None) -> str:

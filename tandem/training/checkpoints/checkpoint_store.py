@@ -1,4 +1,4 @@
-"""The checkpoints a run keeps: the newest few to resume from, the best few by BLEU to use."""
+"""The checkpoints a run keeps: the newest few to resume from, the best few by a metric to use."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from torch import Tensor
 from tandem.config import CheckpointConfig
 from tandem.errors import TandemError
 from tandem.layout import MODEL_FILE, RunPaths, checkpoint_directories, checkpoint_name, checkpoint_step
+from tandem.metrics import BY_DEV_BLEU
 from tandem.storage import read_json, write_json
 from tandem.training.checkpoints.checkpoint import (
     DAMAGED,
@@ -29,6 +30,7 @@ from tandem.training.checkpoints.checkpoint import (
     save,
     write,
 )
+from tandem.training.checkpoints.merits import Merits
 from tandem.training.checkpoints.mirror import Mirror
 from tandem.training.checkpoints.mirror_place import MirrorError
 from tandem.training.run_lease import check_lease, has_lost_lease
@@ -84,9 +86,14 @@ class CheckpointStore:
             raise
 
     def best(self, damaged: dict[int, str] | None = None) -> list[Checkpoint]:
-        """Those of the best whose weights are whole, best first, of equals the earlier one; why others are damaged."""
-        usable = _usable(checkpoint_directories(self.best_directory).items(), damaged)
-        return sorted(usable, key=lambda checkpoint: (-(checkpoint.bleu or 0.0), checkpoint.step))
+        """Those of the best whose weights are whole, best first, of equals the earlier one; why others are damaged.
+
+        A run may have been continued with another `checkpoint.best_by`: the newest checkpoint says what counts.
+        """
+        usable = list(_usable(checkpoint_directories(self.best_directory).items(), damaged))
+        criterion = usable[-1].merits.best_by if usable else BY_DEV_BLEU
+        # Which keeps equal ones in their order, oldest first.
+        return sorted(usable, key=lambda checkpoint: checkpoint.merits.rank(criterion), reverse=True)
 
     def newest(self, count: int, damaged: dict[int, str] | None = None) -> list[Checkpoint]:
         """Up to `count` newest checkpoints whose weights are whole, newest first; why those passed over are damaged."""
@@ -113,7 +120,7 @@ class CheckpointStore:
         """Nothing to write: only the first process does."""
         return {}
 
-    def saving_if_best(self, state: TrainState, bleu: float) -> Write[Checkpoint | None] | None:
+    def saving_if_best(self, state: TrainState, merits: Merits) -> Write[Checkpoint | None] | None:
         """Nothing to write: only the first process does."""
 
     def settle(self, step: int) -> None:
@@ -174,15 +181,17 @@ class WritableCheckpointStore(CheckpointStore):
 
         return {self.last_directory / checkpoint_name(state.progress.step): write_state}
 
-    def saving_if_best(self, state: TrainState, bleu: float) -> Write[Checkpoint | None]:
+    def saving_if_best(self, state: TrainState, merits: Merits) -> Write[Checkpoint | None]:
         """Copy the weights; what is returned writes them if they are among the best so far, and removes the worst."""
         directory = self.best_directory / checkpoint_name(state.progress.step)
         files = snapshot({MODEL_FILE: state.evaluated.named_weights()})
-        facts = {"numbers": state.numbers(), "bleu": bleu}
+        facts = {"numbers": state.numbers(), **merits.as_facts()}
+        criterion = merits.best_by
 
         def write_copy() -> Checkpoint | None:
             rivals = [checkpoint for checkpoint in self.best() if checkpoint.directory != directory]
-            if sum((rival.bleu or 0.0) >= bleu for rival in rivals) >= self._config.keep_best:
+            better = [rival for rival in rivals if rival.merits.rank(criterion) >= merits.rank(criterion)]
+            if len(better) >= self._config.keep_best:
                 return None
             check_lease(self._run)
             saved = write(directory, files, facts)

@@ -71,10 +71,7 @@ def end_at_once(trainer: Trainer, number: int) -> NoReturn:
         ended = Ended(
             step=progress.step,
             reason=ASKED_TO_STOP,
-            best_bleu=progress.best_bleu,
-            best_step=progress.best_step,
-            best_first_sentences=progress.best_first_sentences,
-            start_bleu=progress.start_bleu,
+            **progress.as_told(),
             seconds={},
             signal=name,
             at_once=True,

@@ -34,7 +34,7 @@ from tandem.monitor.records import (
     Started,
     Surveyed,
 )
-from tandem.monitor.watch.panels import RunScreen
+from tandem.monitor.watch.panels import RunScreen, _best_step, _measures
 from tandem.monitor.watch.run_state import RunState
 from tests.monitor.example_records import example
 
@@ -474,3 +474,20 @@ def test_no_damage_ends_the_view(seed: int) -> None:
         height = dice.choice((24, 40))
         shown = drawn(state, 12, height=height, every=dice.choice((None, 10)))
         assert len(shown) <= height, lines
+
+
+def test_evaluations_are_kept_by_dev_set_and_the_best_by_what_counts() -> None:
+    state = RunState()
+    records: list[Record] = [dataclasses.replace(started(), best_by="news/loss")]
+    for step, loss in ((10, 2.0), (20, 1.5), (30, 1.8)):
+        records.append(evaluated(step, step / 10))
+        records.append(dataclasses.replace(evaluated(step, 1.0, loss), split="news"))
+    for second, record in enumerate(records):
+        line = json.dumps({"time": f"2026-01-01T00:00:{second:02}+00:00", **record.as_dict()})
+        state.add_line(0, line.encode())
+    assert [one.step for one in state.evaluations] == [10, 20, 30]
+    assert [one.step for one in state.evaluated["news"]] == [10, 20, 30]
+    assert state.session is not None
+    labels = [measure.label for measure in _measures(state.session, state)]
+    assert labels == ["dev loss", "dev BLEU", "news BLEU", "news loss"]
+    assert _best_step(state.session, state) == 20

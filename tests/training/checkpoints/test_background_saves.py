@@ -25,6 +25,7 @@ from tandem.training.checkpoints.background_saves import LAST_COPY_SECONDS, Back
 from tandem.training.checkpoints.checkpoint import DamagedCheckpointError, read, write
 from tandem.training.checkpoints.checkpoint_store import WritableCheckpointStore
 from tandem.training.checkpoints.exchange_state import ExchangeState
+from tandem.training.checkpoints.merits import Merits
 from tandem.training.checkpoints.mirror import Mirror
 from tandem.training.checkpoints.resume import find_checkpoint
 from tandem.training.train_state import TrainState
@@ -98,7 +99,7 @@ def test_what_is_written_is_the_state_of_its_step_whatever_comes_after(start: St
     numbers = session.state.numbers()
     writing = session.store.saving(session.state)
     take_step(session.state)
-    session.state.progress.note_bleu(50.0)
+    session.state.progress.note_evaluation(Merits.of_bleu(50.0))
     saved = writing()
     assert saved.step == 1
     assert saved.state["numbers"] == numbers
@@ -121,7 +122,7 @@ def test_training_goes_on_while_a_checkpoint_is_written_and_the_next_one_waits(
     monkeypatch.setattr(checkpoint_store, "write", held_up)
     session = start(tmp_path / "run")
     session.save()
-    session.saves.save_if_best(session.state, 10.0)
+    session.saves.save_if_best(session.state, Merits.of_bleu(10.0))
     assert session.saves.writing
     assert session.steps == []
     take_step(session.state)
@@ -247,7 +248,7 @@ def test_a_best_one_is_mirrored_where_a_checkpoint_fails(last: bool, start: Star
     # Or that copy might see what comes now.
     session.saves.finish_mirror(1)
     take_step(session.state)
-    session.saves.save_if_best(session.state, 10.0)
+    session.saves.save_if_best(session.state, Merits.of_bleu(10.0))
     # A file, which cannot be the directory that the checkpoint is written to.
     (session.store.last_directory / ".step-00000003.writing").touch()
     if last:
@@ -289,7 +290,7 @@ def test_nor_may_a_best_one_be_missing_at_the_end(start: Start, tmp_path: Path) 
     session = start(tmp_path / "run")
     session.save_and_settle()
     (tmp_path / "run/best").touch()  # which cannot be a directory
-    session.saves.save_if_best(session.state, 10.0)
+    session.saves.save_if_best(session.state, Merits.of_bleu(10.0))
     with pytest.raises(
         TandemError,
         match=r"rank 0 on vm1: .*/run/best/step-00000001: cannot save the checkpoint .*; it continues after step 2$",

@@ -29,6 +29,7 @@ from tandem.training.checkpoints.checkpoint import (
     save,
 )
 from tandem.training.checkpoints.checkpoint_store import CheckpointStore, WritableCheckpointStore
+from tandem.training.checkpoints.merits import Merits
 from tandem.training.checkpoints.resume import find_checkpoint
 from tandem.training.train_state import TrainState
 
@@ -82,7 +83,7 @@ def store_with_steps(run: Path, state: TrainState, steps: int, keep_last: int) -
 
 
 def test_a_state_comes_back_as_it_was(state: TrainState, tiny_config: Callable[..., Config], tmp_path: Path) -> None:
-    state.progress.note_bleu(12.5)
+    state.progress.note_evaluation(Merits.of_bleu(12.5))
     save(tmp_path / "step", state)
     other = TrainState.fresh(tiny_config("train.seed=2"), 64, torch.device("cpu"))
     read(tmp_path / "step").restore(other)
@@ -266,7 +267,7 @@ def test_one_of_each_kind_that_is_put_aside_stays_and_all_that_are_incomplete(
 def test_going_back_forgets_the_best_of_the_steps_to_come(state: TrainState, tmp_path: Path) -> None:
     store = WritableCheckpointStore(tmp_path, CheckpointConfig(keep_best=3))
     for bleu in (10.0, 20.0, 40.0):
-        store.saving_if_best(state, bleu)()
+        store.saving_if_best(state, Merits.of_bleu(bleu))()
         take_step(state)
     store.go_back_to(2, ())
     assert [(checkpoint.step, checkpoint.bleu) for checkpoint in store.best()] == [(2, 20.0), (1, 10.0)]
@@ -356,7 +357,7 @@ def test_the_best_are_kept_by_bleu_without_the_optimizer(state: TrainState, tmp_
     store = WritableCheckpointStore(tmp_path, CheckpointConfig(keep_best=2))
     kept = []
     for bleu in (10.0, 30.0, 20.0, 15.0, 20.0, 25.0):
-        kept.append(store.saving_if_best(state, bleu)() is not None)
+        kept.append(store.saving_if_best(state, Merits.of_bleu(bleu))() is not None)
         take_step(state)
     # Of two equal ones the earlier stays: the later has shown nothing new.
     assert kept == [True, True, True, False, False, True]
@@ -367,7 +368,7 @@ def test_the_best_are_kept_by_bleu_without_the_optimizer(state: TrainState, tmp_
 def test_another_process_writes_nothing(state: TrainState, tmp_path: Path) -> None:
     store = CheckpointStore(tmp_path)
     assert store.saving(state) is None
-    assert store.saving_if_best(state, 50.0) is None
+    assert store.saving_if_best(state, Merits.of_bleu(50.0)) is None
     assert list(tmp_path.iterdir()) == []
 
 

@@ -25,6 +25,7 @@ from tandem.training.checkpoints import mirror_place
 from tandem.training.checkpoints.checkpoint import DIVERGED, read
 from tandem.training.checkpoints.checkpoint_store import WritableCheckpointStore
 from tandem.training.checkpoints.exchange_state import ExchangeState
+from tandem.training.checkpoints.merits import Merits
 from tandem.training.checkpoints.mirror import Mirror, check_apart, check_writable, fetched_run, restore_run
 from tandem.training.checkpoints.mirror_place import MirrorDirectory, MirrorError, MirrorHost, MirrorPlace, open_place
 from tandem.training.train_state import TrainState
@@ -85,7 +86,7 @@ def run(tiny_config: Callable[..., Config], tmp_path: Path) -> Path:
     for _ in range(2):
         take_step(state)
         store.saving(state)()
-    store.saving_if_best(state, 10.0)()
+    store.saving_if_best(state, Merits.of_bleu(10.0))()
     for name in (RUN_FILE, CONFIG_FILE):
         (directory / name).write_text(name)
     return directory

@@ -14,6 +14,7 @@ from tandem.errors import TandemError
 from tandem.layout import OPTIMIZER_FILE
 from tandem.training.checkpoints.average import average_run
 from tandem.training.checkpoints.checkpoint_store import WritableCheckpointStore
+from tandem.training.checkpoints.merits import Merits
 from tandem.training.checkpoints.restore import choose_checkpoint
 from tandem.training.run_directory import Run
 from tandem.training.train_state import TrainState
@@ -33,7 +34,7 @@ def store(run: Run) -> WritableCheckpointStore:
     for bleu in (5.0, 20.0, 10.0):
         take_step(state)
         store.saving(state)()
-        store.saving_if_best(state, bleu)()
+        store.saving_if_best(state, Merits.of_bleu(bleu))()
     return store
 
 
