@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tandem.config import Config
-from tandem.monitor.records import Record, Started
+from tandem.monitor.records import Evaluated, Record, Started
 from tandem.storage import read_json
 
 
@@ -23,7 +23,7 @@ class TrackedRun:
         self._file = file
         self._id: str | None = None
         self._told: dict[str, int] = {}
-        """The last step told of, by kind of record."""
+        """The last step told of, by series of records."""
         # A damaged file costs a new run at the service, no more.
         with suppress(OSError, ValueError, KeyError, TypeError):
             facts = read_json(file)
@@ -42,10 +42,11 @@ class TrackedRun:
 
     def is_new(self, record: Record) -> bool:
         """Whether the service was not told yet of this step."""
-        return record.step > self._told.get(record.kind, -1)
+        return record.step > self._told.get(_series(record), -1)
 
     def note_told(self, record: Record) -> None:
-        self._told[record.kind] = max(record.step, self._told.get(record.kind, -1))
+        series = _series(record)
+        self._told[series] = max(record.step, self._told.get(series, -1))
         self._write()
 
     def _write(self) -> None:
@@ -54,6 +55,11 @@ class TrackedRun:
         with suppress(OSError):
             partial.write_text(json.dumps({"id": self._id, "told": self._told}) + "\n", encoding="utf-8")
             partial.replace(self._file)
+
+
+def _series(record: Record) -> str:
+    """What comes once a step: a kind of record, and of evaluations one for each dev set."""
+    return f"{record.kind}/{record.split}" if isinstance(record, Evaluated) else record.kind
 
 
 def settings_to_tell(config: Config) -> dict[str, Any]:

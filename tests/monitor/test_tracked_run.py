@@ -26,6 +26,13 @@ def test_a_step_is_told_once_of_each_kind(tmp_path: Path) -> None:
     assert news == [(Progressed, 30), (Evaluated, 10), (Evaluated, 20), (Evaluated, 30)]
 
 
+def test_every_dev_set_of_a_step_is_told(tmp_path: Path) -> None:
+    tracked = TrackedRun(tmp_path / "service.json")
+    tracked.note_told(example(Evaluated, step=20, split="dev"))
+    assert not tracked.is_new(example(Evaluated, step=20, split="dev"))
+    assert tracked.is_new(example(Evaluated, step=20, split="news"))
+
+
 @pytest.mark.parametrize(
     "content", [b"", b"{", b"[]", b"{}", b'{"id": "a", "told": 3}', b'{"id": "a", "told": {"p": "x"}}']
 )
