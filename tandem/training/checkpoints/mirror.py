@@ -300,16 +300,15 @@ def check_mirror(target: str, directory: Path) -> None:
         return
     if RUN_FILE not in found:
         return
-    copy = directory / f".{RUN_FILE}.writing"
-    place.get(RUN_FILE, copy)
-    try:
+    # The run's own disk may be full.
+    with TemporaryDirectory() as temporary:
+        copy = Path(temporary) / RUN_FILE
+        place.get(RUN_FILE, copy)
         if copy.read_bytes() != (directory / RUN_FILE).read_bytes():
             raise place.error(
                 f"holds another run than {directory}; name an empty place, or remove {directory} to have the run in "
                 "the mirror restored there"
             )
-    finally:
-        copy.unlink()
 
 
 def _gone_back_to(directory: Path) -> int | None:

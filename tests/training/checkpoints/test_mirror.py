@@ -210,6 +210,16 @@ def test_what_fails_in_a_mirror_is_named_from_there(run: Path, tmp_path: Path) -
     assert mirror.pop_trouble().startswith(f"checkpoint.mirror: {place}: checkpoints: File exists; ")
 
 
+def test_a_disk_here_without_room_for_what_the_mirror_has_is_named(run: Path, tmp_path: Path) -> None:
+    place = tmp_path / "place"
+    copied(run, place)
+    with small_disk(tmp_path / "disk", "64k") as disk:
+        best = disk / "best/step-00000002"
+        with pytest.raises(MirrorError, match=f"^checkpoint.mirror: {place}: cannot be copied to {best}, where the d"):
+            open_place(str(place)).get("best/step-00000002", best)
+        assert not list((disk / "best").iterdir())
+
+
 def test_a_checkpoint_that_is_lost_or_damaged_here_comes_from_the_mirror(run: Path, tmp_path: Path) -> None:
     mirror = copied(run, str(tmp_path / "place"))
     store = WritableCheckpointStore(run, CheckpointConfig(), mirror)
