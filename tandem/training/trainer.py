@@ -410,7 +410,7 @@ class Trainer:
         # The best checkpoint of the newest evaluation may not be written yet.
         self.saves.finish()
         self._emergency.save()
-        self.saves.copy_in_emergency()
+        self.saves.copy_in_emergency(checkpoints=self._emergency.newest_step() is not None)
         return self.checkpoint_left()
 
     def checkpoint_left(self) -> str:

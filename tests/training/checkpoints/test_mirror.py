@@ -21,6 +21,7 @@ from tandem.corpus.prepared import PreparedCorpus
 from tandem.errors import TandemError
 from tandem.layout import CONFIG_FILE, EXCHANGE_FILE, RUN_FILE, SUMS_FILE, RunPaths, checkpoint_directories
 from tandem.monitor.records import Noticed
+from tandem.storage import take_lock
 from tandem.training.checkpoints import mirror_place
 from tandem.training.checkpoints.checkpoint import DIVERGED, read
 from tandem.training.checkpoints.checkpoint_store import WritableCheckpointStore
@@ -150,6 +151,26 @@ def test_a_mirror_keeps_what_the_run_does_and_one_more_for_a_host_that_is_late(
     mirror.copy()
     assert mirror.finish(300)
     assert steps(place / "checkpoints") == kept
+
+
+def test_whoever_saves_in_the_stead_of_the_first_process_copies_the_checkpoints_when_nobody_else_does(
+    run: Path, tmp_path: Path
+) -> None:
+    place = tmp_path / "place"
+    kept = CheckpointConfig(mirror=str(place))
+    beside = Mirror(run, kept, World(1, 2, torch.device("cpu"), host_names=("vm1",), hosts=((0, 1),)))
+    beside.copy()
+    assert beside.finish(300)
+    assert not place.exists()
+    beside.copy_checkpoints_too()
+    copying = os.open(run, os.O_RDONLY)
+    assert take_lock(copying)
+    beside.copy()
+    assert not beside.finish(0)
+    assert not place.exists()
+    os.close(copying)
+    assert beside.finish(300)
+    assert mirrored(place).keys() == {name for name in contents(run) if "/" in name}
 
 
 class Ending(Future[None]):
