@@ -269,6 +269,21 @@ def test_what_is_saved_when_a_process_is_lost_is_copied_to_the_mirror(
 
 
 @pytest.mark.slow
+def test_a_stop_that_only_another_process_has_heard_is_told_by_the_first_one(
+    tiny_corpus: PreparedCorpus, tmp_path: Path
+) -> None:
+    settings = ("model.kind=tests.training.signalled_model:Signalled", "search.batch_sentences=1")
+    with started_ranks([tiny_corpus] * 2, [tmp_path / "run"] * 2, ("a", "b"), *settings) as (first, second):
+        said = first.communicate()[0].splitlines()
+        assert (first.returncode, second.wait()) == (stop_code(signal.SIGUSR1),) * 2
+    assert "note: stopping (SIGUSR1): this evaluation is broken off, and made when the run continues" in said
+    # Saved before the rest is said.
+    assert said[-3].startswith("saved ")
+    assert said[-2] == "note: rank 1 on b was asked to stop; all have stopped together"
+    assert said[-1].startswith("stopped on request (SIGUSR1) at step 6; ")
+
+
+@pytest.mark.slow
 def test_mpirun_leaves_no_time_to_vote(tiny_corpus: PreparedCorpus, tmp_path: Path) -> None:
     """The last whole step is saved at once; what looks like a terminal gets plain lines."""
     ranks = {"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "1", "OMPI_COMM_WORLD_LOCAL_RANK": "0"}
