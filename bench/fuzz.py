@@ -4,8 +4,9 @@
     python -m bench.fuzz --minutes 2 settings shards
 
 Each reader gets damaged and arbitrary input from Hypothesis, with another seed every round, for so long. Anything but
-a result or an error for the user is a finding: another exception, more than some seconds for one input, or more memory
-than any of these files could need. Prints the tally; findings are shown with the input that they shrink to.
+a result or an error for the user is a finding: another exception, a warning of numpy's, more than some seconds for one
+input, or more memory than any of these files could need. Prints the tally; findings are shown with the input that they
+shrink to.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import sys
 import tempfile
 import time
 import traceback
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -59,6 +61,8 @@ def main() -> None:
     options = arguments.parse_args()
     resource.setrlimit(resource.RLIMIT_AS, (MOST_BYTES, MOST_BYTES))
     signal.signal(signal.SIGALRM, _hung)
+    # What Python or numpy would print between the sentences for the user.
+    warnings.simplefilter("error", RuntimeWarning)
     with tempfile.TemporaryDirectory(prefix="tandem-fuzz-") as place:
         targets = make_targets(options.run or _trained(Path(place)), Path(place))
         tallies = {}

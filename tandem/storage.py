@@ -116,19 +116,22 @@ def take_lock(file: int | IO[bytes]) -> bool:
 def waiting_lock(
     path: Path, waiting: Callable[[bool], None], pause: Callable[[float], object] = time.sleep
 ) -> Iterator[None]:
-    """Hold a lock file, after waiting for any process that holds it.
+    """Hold a lock on a directory, or on a file for it, after waiting for any process that holds it.
 
     `waiting` is called with False again and again while another process holds it, and with True once that is over.
     """
-    with path.open("ab") as file:
+    descriptor = os.open(path, os.O_RDONLY if path.is_dir() else os.O_WRONLY | os.O_CREAT, 0o666)
+    try:
         waited = False
-        while not take_lock(file):
+        while not take_lock(descriptor):
             waited = True
             waiting(False)
             pause(_LOOK_AGAIN)
         if waited:
             waiting(True)
         yield
+    finally:
+        os.close(descriptor)
 
 
 def split_remote(target: str) -> tuple[str | None, str]:

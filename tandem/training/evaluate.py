@@ -49,6 +49,10 @@ class EvaluationStoppedError(Exception):
 class _AskedToStopError(Exception):
     """This process was asked to stop in the middle of its share of the work."""
 
+    def __init__(self, vote: float) -> None:
+        super().__init__("asked to stop")
+        self.vote = vote
+
 
 class StopWish:
     """A process's wish to stop, and the agreement of all processes to break off an evaluation.
@@ -57,35 +61,37 @@ class StopWish:
     not does its share first.
     """
 
-    def __init__(self, vote: Callable[[], float] = lambda: 0.0, tell: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self, vote: Callable[[], float] = lambda: 0.0, tell: Callable[[float], None] = lambda votes: None
+    ) -> None:
         self._vote, self._tell = vote, tell
         self._told = False
 
     def check(self) -> None:
         """Leave `sharing` if this process was asked to stop."""
-        if self._vote():
-            raise _AskedToStopError
+        if mine := self._vote():
+            raise _AskedToStopError(mine)
 
     @contextmanager
     def sharing(self) -> Iterator[None]:
         """Around a share of the work; a wish to stop ends it, and is told at once."""
         try:
             yield
-        except _AskedToStopError:
-            self._tell_once()
+        except _AskedToStopError as asked:
+            self._tell_once(asked.vote)
 
     def agree(self, world: World) -> None:
-        """Go on together, or break off together."""
-        mine = self._vote()
-        if mine:
-            self._tell_once()
+        """Go on together, or break off together, which those tell now that have only heard of it from the others."""
+        if mine := self._vote():
+            self._tell_once(mine)
         if votes := world.total(mine)[0]:
+            self._tell_once(votes)
             raise EvaluationStoppedError(votes)
 
-    def _tell_once(self) -> None:
+    def _tell_once(self, votes: float) -> None:
         if not self._told:
             self._told = True
-            self._tell()
+            self._tell(votes)
 
 
 def evaluate(

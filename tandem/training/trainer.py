@@ -35,7 +35,7 @@ from tandem.training.data_loader import make_loader
 from tandem.training.evaluate import EvaluationStoppedError, StopWish, evaluate_dev_sets
 from tandem.training.faults.divergence import DivergedError, LossExplosionError, plan_roll_back
 from tandem.training.faults.emergency import EmergencySaver
-from tandem.training.faults.stopping import ASKED_TO_STOP, vote_for, voted_signal
+from tandem.training.faults.stopping import ASKED_TO_STOP, vote_for, voted_name, voted_signal, who_was_asked
 from tandem.training.host_monitor import HostMonitor
 from tandem.training.origin import Origin
 from tandem.training.run_directory import Run
@@ -80,6 +80,8 @@ class Trainer:
         self._resume()
         self.stop_signal: int | None = None
         """The signal by which this process was asked to stop, or, once all have voted, any of them."""
+        self._asked: list[bool] = []
+        """For each rank, whether a signal had reached it when all agreed to stop."""
         self.stop_by: float | None = None
         """The instant of time.monotonic() by which a process that was asked to stop ends, alone if need be."""
         self.loader = make_loader(self.batches, world)
@@ -368,10 +370,8 @@ class Trainer:
         ACTIVITY.progressed()
         self.recorder.working("evaluating: batch", done, total)
 
-    def _tell_of_stop(self) -> None:
-        assert self.stop_signal is not None
-        name = signal.Signals(self.stop_signal).name
-        self.notice(f"stopping ({name}): this evaluation is broken off, and made when the run continues")
+    def _tell_of_stop(self, votes: float) -> None:
+        self.notice(f"stopping ({voted_name(votes)}): this evaluation is broken off, and made when the run continues")
 
     def reason_to_stop(self) -> str | None:
         """Why training should not go on; every process comes to the same answer."""
@@ -384,6 +384,7 @@ class Trainer:
         together = progress.unevaluated or self.stepper.exchange.in_sync_after(progress.step)
         if not (self.stepper.stop_asked and together):
             return None
+        self._asked = self._asked or self.world.gather(self.stop_signal is not None)
         self.stop_signal = voted_signal(self.stepper.stop_asked)
         # A process that no signal has reached was asked by the others' votes.
         self.stop_by = self.stop_by or time.monotonic() + self.config.train.stop_seconds
@@ -411,7 +412,7 @@ class Trainer:
         # The best checkpoint of the newest evaluation may not be written yet.
         self.saves.finish()
         self._emergency.save()
-        self.saves.copy_in_emergency()
+        self.saves.copy_in_emergency(checkpoints=self._emergency.newest_step() is not None)
         return self.checkpoint_left()
 
     def checkpoint_left(self) -> str:
@@ -444,6 +445,9 @@ class Trainer:
     def end(self, reason: str, *, device_answers: bool = True) -> Ended:
         """Record the end; a GPU that waits for a process that is gone cannot be asked how long it took."""
         progress = self.state.progress
+        # Only now, because the saving comes first.
+        if not all(self._asked):
+            self.notice(who_was_asked(self.world, self._asked))
         ended = Ended(
             step=progress.step,
             reason=reason,

@@ -7,6 +7,7 @@ import math
 import random
 import signal
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,10 +16,13 @@ from safetensors.torch import load_file
 
 from tandem.config import Config, DivergenceConfig
 from tandem.corpus.prepared import PreparedCorpus
-from tandem.layout import MODEL_FILE, OPTIMIZER_FILE, STATE_FILE
+from tandem.layout import MODEL_FILE, OPTIMIZER_FILE, STATE_FILE, SUMS_FILE
 from tandem.monitor.watch.run_state import RunState
 from tandem.reporting.examine_run import report
+from tandem.storage import sha256_of
+from tandem.training import loop
 from tandem.training.batches import Batches
+from tandem.training.checkpoints.checkpoint import digest_lines
 from tandem.training.faults.divergence import (
     LEAD_STEPS,
     WINDOW,
@@ -28,9 +32,9 @@ from tandem.training.faults.divergence import (
     batch_number,
     plan_roll_back,
 )
+from tandem.training.trainer import Trainer
 from testbed.journals import read_journal
-from tests.conftest import TINY
-from tests.training.processes import run_training, signal_training_when
+from tests.training.processes import run_training, signal_training_when, train_on_hosts
 
 SETTINGS = DivergenceConfig()
 
@@ -178,20 +182,24 @@ BLOWING_UP = (
 FINAL = f"checkpoints/step-{STEPS:08d}"
 
 
+def poison_batches(
+    config: Config, corpus: PreparedCorpus, place: Path, monkeypatch: pytest.MonkeyPatch, fault: str, *steps: int
+) -> Batches:
+    """Poison the batches of some steps, for this process and those it starts; the batches of the run."""
+    batches = Batches.of_run(config, corpus.pairs("train"))
+    packed = [batches.packed(batches.at(step).micro_batches[1], pinned=False) for step in steps]
+    targets = [each.to(torch.device("cpu")).target_BT.tolist() for each in packed]
+    (place / "poison.json").write_text(json.dumps(targets))
+    monkeypatch.setenv("POISON", str(place / "poison.json"))
+    monkeypatch.setenv("FAULT", fault)
+    return batches
+
+
 @pytest.fixture
-def poison(tiny_corpus: PreparedCorpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Batches]:
-    """Poisons the batches of some steps; the batches of the run."""
-
-    def put(fault: str, *steps: int) -> Batches:
-        batches = Batches.of_run(Config.load("demo", [*TINY, *BLOWING_UP]), tiny_corpus.pairs("train"))
-        packed = [batches.packed(batches.at(step).micro_batches[1], pinned=False) for step in steps]
-        targets = [each.to(torch.device("cpu")).target_BT.tolist() for each in packed]
-        (tmp_path / "poison.json").write_text(json.dumps(targets))
-        monkeypatch.setenv("POISON", str(tmp_path / "poison.json"))
-        monkeypatch.setenv("FAULT", fault)
-        return batches
-
-    return put
+def poison(
+    tiny_corpus: PreparedCorpus, tiny_config: Callable[..., Config], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., Batches]:
+    return partial(poison_batches, tiny_config(*BLOWING_UP), tiny_corpus, tmp_path, monkeypatch)
 
 
 def kept_tokens(run: Path) -> dict[int, int]:
@@ -267,6 +275,66 @@ def test_a_kill_after_going_back_changes_no_bit(
     assert numbers[0]["progress"]["skipped"] == [[first, BAD_STEP + SKIPPED]]
 
 
+def plant_skipped(checkpoint: Path, skipped: Sequence[Sequence[int]]) -> None:
+    """Let a checkpoint say that windows of data are skipped, as if the run had gone back to it."""
+    state = json.loads((checkpoint / STATE_FILE).read_text())
+    state["numbers"]["progress"]["skipped"] = skipped
+    (checkpoint / STATE_FILE).write_text(json.dumps(state))
+    digests = {name: sha256_of(checkpoint / name) for name in (*state["files"], STATE_FILE)}
+    (checkpoint / SUMS_FILE).write_bytes(digest_lines(digests))
+
+
+@pytest.mark.parametrize(
+    ("bad_steps", "hosts", "settings"),
+    [
+        pytest.param((BAD_STEP,), ("a",), ("train.ema_decay=0.9", "optimizer.freeze=[encoder]"), id="average, freeze"),
+        pytest.param((BAD_STEP,), ("a", "b"), ("exchange.kind=int4",), id="int4"),
+        # In a step that a host takes by itself.
+        pytest.param(
+            (BAD_STEP - 1,),
+            ("a", "b"),
+            ("exchange.kind=diloco", "exchange.start_steps=0", "exchange.local_steps=4", "train.ema_decay=0.9"),
+            id="diloco",
+        ),
+        # It gives up when the loss scale has been halved until it is below 1.
+        pytest.param(range(BAD_STEP, BAD_STEP + 21), ("a",), ("train.precision=float16",), id="float16"),
+    ],
+)
+@pytest.mark.long
+def test_going_back_is_as_if_the_data_had_never_been_there(
+    bad_steps: Sequence[int],
+    hosts: Sequence[str],
+    settings: Sequence[str],
+    poison: Callable[..., Batches],
+    tiny_corpus: PreparedCorpus,
+    tmp_path: Path,
+) -> None:
+    """Weights, averages, frozen parts, loss scale and what exchanges remember, in processes that go on."""
+    poison("nan", *bad_steps)
+    went_back, never_met = tmp_path / "went back", tmp_path / "never met"
+
+    def train(run: Path, *more: str) -> None:
+        for ended in train_on_hosts(
+            [tiny_corpus] * len(hosts), [run] * len(hosts), hosts, *BLOWING_UP, *settings, *more
+        ):
+            assert ended.returncode == 0, ended.stderr
+
+    train(went_back)
+    (back,) = roll_backs(went_back)
+    assert back["to_step"] >= SAVED_EVERY
+    skipped = json.loads((went_back / FINAL / STATE_FILE).read_text())["numbers"]["progress"]["skipped"]
+    train(never_met, f"train.max_steps={back['to_step']}")
+    plant_skipped(never_met / f"checkpoints/step-{back['to_step']:08d}", skipped)
+    train(never_met)
+    assert not roll_backs(never_met)
+    kept = [*went_back.glob(f"{FINAL}/*.safetensors"), *went_back.glob(f"hosts/*/step-{STEPS:08d}/*.safetensors")]
+    assert len(kept) >= 2
+    for name in (path.relative_to(went_back) for path in kept):
+        assert (went_back / name).read_bytes() == (never_met / name).read_bytes(), name
+    numbers = [json.loads((run / FINAL / STATE_FILE).read_text())["numbers"] for run in (went_back, never_met)]
+    assert numbers[0]["scaler"] == numbers[1]["scaler"]
+
+
 @pytest.mark.slow
 def test_the_second_time_all_processes_stop_with_one_sentence(
     poison: Callable[..., Batches], tiny_corpus: PreparedCorpus, tmp_path: Path
@@ -280,3 +348,45 @@ def test_the_second_time_all_processes_stop_with_one_sentence(
     ends = [list(read_journal(tmp_path / f"run/journal/rank-{rank}.jsonl"))[-1] for rank in (0, 1)]
     assert all(end["reason"].startswith("failed: step 24: the gradient is not finite") for end in ends)
     assert next(answer for answer in report(tmp_path / "run").questions if answer.id == "trained").verdict == "diverged"
+
+
+@pytest.mark.slow
+def test_a_stop_in_an_evaluation_that_going_back_repeats_is_honoured_and_changes_no_bit(
+    tiny_corpus: PreparedCorpus,
+    tiny_config: Callable[..., Config],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A run that begins with another's model is evaluated before its first step, and again when it begins anew."""
+    # By the time of the fault the checkpoint from before the first step is gone.
+    kept = ("checkpoint.every_steps=4", "checkpoint.keep_last=1")
+    settings = (*BLOWING_UP, *kept, "train.max_steps=12", "evaluation.every_steps=8")
+    config = tiny_config(*settings, "search.batch_sentences=1", "divergence.skip_steps=2")
+    put_poison = partial(poison_batches, config, tiny_corpus, tmp_path, monkeypatch, "nan")
+    put_poison()
+    other = tmp_path / "other"
+    loop.train(config.with_settings("train", max_steps=2), tiny_corpus.directory, other, [])
+    put_poison(5)
+    left_alone, stopped = tmp_path / "alone", tmp_path / "stopped"
+    assert loop.train(config, tiny_corpus.directory, left_alone, [], start_from=other).step == 12
+    real, evaluations = Trainer.evaluate, list[int]()
+
+    def asked_in_the_second(trainer: Trainer) -> None:
+        evaluations.append(trainer.state.progress.step)
+        if len(evaluations) == 2:
+            trainer.stop_signal = signal.SIGTERM
+        real(trainer)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Trainer, "evaluate", asked_in_the_second)
+        ended = loop.train(config, tiny_corpus.directory, stopped, [], start_from=other)
+    assert (ended.reason, ended.step, ended.signal) == ("stopped on request", 0, "SIGTERM")
+    assert evaluations == [0, 0]
+    assert loop.train(config, tiny_corpus.directory, stopped, [], start_from=other).step == 12
+    assert len(roll_backs(stopped)) == len(roll_backs(left_alone)) == 1
+    ends = [run / "checkpoints/step-00000012" for run in (left_alone, stopped)]
+    for name in (MODEL_FILE, OPTIMIZER_FILE):
+        assert (ends[0] / name).read_bytes() == (ends[1] / name).read_bytes()
+    numbers = [json.loads((end / STATE_FILE).read_text())["numbers"] for end in ends]
+    assert numbers[0] == numbers[1]
+    assert numbers[0]["progress"]["start_bleu"] is not None

@@ -113,16 +113,16 @@ def test_a_request_to_stop_ends_an_evaluation_at_the_next_batch_or_position(
     checks: int, state: TrainState, tiny_corpus: PreparedCorpus, tiny_config: Callable[..., Config]
 ) -> None:
     """The wish comes up after so many looks at it, the second of which is the agreement after the loss."""
-    looks, told = [0], []
+    looks, told = [0], list[float]()
 
     def vote() -> float:
         looks[0] += 1
         return 7.0 if looks[0] > checks else 0.0
 
-    config, stop = tiny_config("search.batch_sentences=1"), StopWish(vote, lambda: told.append(True))
+    config, stop = tiny_config("search.batch_sentences=1"), StopWish(vote, told.append)
     with pytest.raises(EvaluationStoppedError) as stopped:
         evaluate(state.model, tiny_corpus, config, ALONE, split="dev", step=1, stop=stop)
     assert stopped.value.votes == 7.0
     # The look that saw it, and that of the agreement.
     assert looks[0] <= checks + 2
-    assert told == [True]
+    assert told == [7.0]

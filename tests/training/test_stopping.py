@@ -23,6 +23,7 @@ from tandem.corpus.prepared import PreparedCorpus
 from tandem.errors import TandemError
 from tandem.layout import MODEL_FILE, OPTIMIZER_FILE, STATE_FILE, checkpoint_directories
 from tandem.process_exit import LOST_PEER_CODE, STOP_SIGNALS, stop_code
+from tandem.training.checkpoints.checkpoint import read
 from tandem.training.faults import stopping
 from tandem.training.faults.preemption_notice import preemption_command
 from tandem.training.faults.stopping import MOST_VOTES, vote_for, voted_signal
@@ -250,17 +251,36 @@ def test_left_alone_again_and_again_a_run_ends_with_the_same_bits(tiny_corpus: P
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("lost", [0, 1])
 def test_what_is_saved_when_a_process_is_lost_is_copied_to_the_mirror(
-    tiny_corpus: PreparedCorpus, tmp_path: Path
+    lost: int, tiny_corpus: PreparedCorpus, tmp_path: Path
 ) -> None:
+    """Also by another process than the first, which has copied all until then."""
     run, place = tmp_path / "run", tmp_path / "place"
     settings = (*WATCHED, f"checkpoint.mirror={place}")
-    with started_ranks([tiny_corpus] * 2, [run] * 2, TOGETHER, *settings) as (first, second):
-        read_until("step 3/", first)
-        second.kill()
-        assert "is saved, and the same command goes on from there" in first.communicate()[1]
-        assert first.returncode == LOST_PEER_CODE
+    with started_ranks([tiny_corpus] * 2, [run] * 2, TOGETHER, *settings) as ranks:
+        read_until("step 3/", ranks[0])
+        ranks[lost].kill()
+        left = ranks[1 - lost]
+        assert "is saved, and the same command goes on from there" in left.communicate()[1]
+        assert left.returncode == LOST_PEER_CODE
     assert newest(place) == newest(run) >= 3
+    read(place / f"checkpoints/step-{newest(run):08d}")  # every byte of it
+
+
+@pytest.mark.slow
+def test_a_stop_that_only_another_process_has_heard_is_told_by_the_first_one(
+    tiny_corpus: PreparedCorpus, tmp_path: Path
+) -> None:
+    settings = ("model.kind=tests.training.signalled_model:Signalled", "search.batch_sentences=1")
+    with started_ranks([tiny_corpus] * 2, [tmp_path / "run"] * 2, ("a", "b"), *settings) as (first, second):
+        said = first.communicate()[0].splitlines()
+        assert (first.returncode, second.wait()) == (stop_code(signal.SIGUSR1),) * 2
+    assert "note: stopping (SIGUSR1): this evaluation is broken off, and made when the run continues" in said
+    # Saved before the rest is said.
+    assert said[-3].startswith("saved ")
+    assert said[-2] == "note: rank 1 on b was asked to stop; all have stopped together"
+    assert said[-1].startswith("stopped on request (SIGUSR1) at step 6; ")
 
 
 @pytest.mark.slow

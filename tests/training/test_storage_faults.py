@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import shutil
-from contextlib import suppress
+import signal
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
@@ -12,7 +14,8 @@ from tandem.corpus.prepared import PreparedCorpus
 from tandem.layout import EXCHANGE_FILE, MODEL_FILE, OPTIMIZER_FILE
 from testbed.journals import read_journal
 from tests.disks import small_disk
-from tests.training.processes import run_training, train_on_hosts
+from tests.training.checkpoints.test_mirror import ssh_server
+from tests.training.processes import read_until, run_training, started_ranks, train_on_hosts
 from tests.training.test_exchange import SETTINGS, TWO_HOSTS, WAYS
 
 pytestmark = pytest.mark.slow
@@ -111,3 +114,53 @@ def test_hosts_that_lose_their_disks_all_come_back_from_the_mirror(tiny_corpus: 
         assert ends[0] == ends[1]
     noted = [record["kind"] for record in read_journal(found[1] / "journal/rank-1.jsonl")]
     assert noted[-1] == "ended"
+
+
+@pytest.mark.parametrize(
+    ("full", "by_ssh"),
+    [(1, False), pytest.param(0, False, marks=pytest.mark.long), pytest.param(1, True, marks=pytest.mark.long)],
+    ids=["second", "first", "second by ssh"],
+)
+def test_the_last_checkpoint_of_hosts_one_of_which_has_a_full_disk_is_gone_on_from(
+    full: int, by_ssh: bool, tiny_corpus: PreparedCorpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is in the mirror, whole: until that host has room for its part of it the run is not continued from another."""
+    with ExitStack() as stack:
+        target = place = str(tmp_path / "place")
+        if by_ssh:
+            monkeypatch.setenv("RSYNC_RSH", stack.enter_context(ssh_server(tmp_path)))
+            target = f"127.0.0.1:{place}"
+        disk = stack.enter_context(small_disk(tmp_path / "disk", "16m"))
+        runs = [tmp_path / "run", tmp_path / "run"]
+        runs[full] = disk / "run"
+        # Half of the time to stop is for the mirror, and logins take longer on a busy machine.
+        settings = (*WAYS["int4"], f"checkpoint.mirror={target}", "train.stop_seconds=600")
+        with started_ranks([tiny_corpus] * 2, runs, TWO_HOSTS, *settings, "train.max_steps=100000") as ranks:
+            # By then there is one checkpoint that all hosts have.
+            read_until("step 7/", ranks[0])
+            filler = fill(disk)
+            ranks[0].send_signal(signal.SIGTERM)
+            said, _ = ranks[0].communicate()[1], ranks[1].communicate()
+            assert [rank.returncode for rank in ranks] == [2, 2], said
+        found = re.search(rf"the state after step (\d+) is saved in {re.escape(target)}, and", said)
+        assert found, said
+        step = int(found[1])
+        rest = (*settings, f"train.max_steps={step + 3}")
+        first, second = train_on_hosts([tiny_corpus] * 2, runs, TWO_HOSTS, *rest)
+        assert (first.returncode, second.returncode) == (2, 2), first.stdout
+        assert f"step-{step:08d}: the disk is full, and the mirror {target} has this checkpoint; make room" in (
+            first.stderr
+        )
+        filler.unlink()
+        first, second = train_on_hosts([tiny_corpus] * 2, runs, TWO_HOSTS, *rest)
+        assert (first.returncode, second.returncode) == (0, 0), first.stderr
+        assert f"continuing after step {step}" in first.stdout
+        left_alone = tmp_path / "left alone"
+        for process in train_on_hosts([tiny_corpus] * 2, [left_alone] * 2, TWO_HOSTS, *WAYS["int4"], rest[-1]):
+            assert process.returncode == 0, process.stderr
+        for name in (MODEL_FILE, OPTIMIZER_FILE):
+            ends = [run / f"checkpoints/step-{step + 3:08d}" / name for run in (runs[0], left_alone)]
+            assert ends[0].read_bytes() == ends[1].read_bytes()
+        for host, run in enumerate(runs):
+            memory = f"hosts/host-{host}/step-{step + 3:08d}/{EXCHANGE_FILE}"
+            assert (run / memory).read_bytes() == (left_alone / memory).read_bytes()

@@ -152,8 +152,8 @@ async def run_processes(job: HostJob) -> HostReport:
     working.cancel()
     # (Those that the user asks to stop are woken with it, and stop like all others.)
     frozen = processes.frozen() if processes.asked_by is None else []
-    if failed is not None and failed.code and not is_stop_code(failed.code):
-        # Asked at once, they would take the signal for the reason.
+    if frozen or (failed is not None and failed.code and not is_stop_code(failed.code)):
+        # Asked at once, they would take the signal for the reason, and their journals would tell it.
         await processes.ended_within(NOTICE_SECONDS)
     if failed is None or not is_stop_code(failed.code):
         # After a stop code all are about to stop together.
@@ -223,8 +223,9 @@ class HostProcesses:
         self._hurry.set()
 
     async def ended_within(self, seconds: float) -> None:
-        """Wait so long for all to end by themselves that can."""
-        await asyncio.wait([asyncio.create_task(self._ended(but=self.frozen()))], timeout=seconds)
+        """Wait so long for all to end by themselves, also for those that are stopped and only find out when woken."""
+        self._wake()
+        await asyncio.wait([asyncio.create_task(self._ended())], timeout=seconds)
 
     async def end_within(self, seconds: float) -> None:
         """Wait for all to end by themselves, then end them with all that they have started."""
@@ -239,9 +240,8 @@ class HostProcesses:
         for wait in waits:
             wait.cancel()
 
-    async def _ended(self, but: Sequence[int] = ()) -> None:
-        awaited = (process for local_rank, process in enumerate(self._processes) if local_rank not in but)
-        await asyncio.gather(*(process.wait() for process in awaited))
+    async def _ended(self) -> None:
+        await asyncio.gather(*(process.wait() for process in self._processes))
 
     def _signal(self, number: int) -> None:
         for process in self._processes:

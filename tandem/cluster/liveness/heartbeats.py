@@ -266,10 +266,12 @@ class Heartbeats:
             case CameBack():
                 self._named.pop(event.rank, None)
                 self._own.discard(event.rank)
-            case LostPeers():
+            case LostPeers(_, words):
                 if self._lost_at is not None:
                     return
                 self._lost_at = time.perf_counter()
+                # Its end may come from another thread, and leaves no time for it then.
+                self._tell({"bye": words})
         self._events.put(event)
 
     def _tell(self, message: dict[str, Any]) -> None:

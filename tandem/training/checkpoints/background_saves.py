@@ -138,8 +138,13 @@ class BackgroundSaves:
         for part in self._unsettled:
             part.result.exception()
 
-    def copy_in_emergency(self) -> None:
-        """Copy to the mirror what this process has saved without the others, as far as a few seconds allow."""
+    def copy_in_emergency(self, *, checkpoints: bool) -> None:
+        """Copy to the mirror what was saved without the others, as far as a few seconds allow.
+
+        With `checkpoints` those of the run, too, in the stead of a first process that may be gone.
+        """
+        if checkpoints:
+            self._mirror.copy_checkpoints_too()
         self._mirror.copy()
         # There the saving itself, and the words at the end, need all the time there is.
         if not kills_after_a_second():

@@ -29,7 +29,7 @@ from tandem.training.checkpoints.checkpoint import (
     write,
 )
 from tandem.training.checkpoints.checkpoint_store import Write, snapshot
-from tandem.training.checkpoints.mirror import Mirror, NoRoomError
+from tandem.training.checkpoints.mirror import Mirror
 from tandem.training.train_state import TrainState
 
 
@@ -106,15 +106,15 @@ class ExchangeState:
                 remove(directory)
 
     def can_resume(self, step: int) -> bool:
-        """Whether this host has all that it needs to go on from a step exactly as it would have."""
+        """Whether this host has all that it needs to go on from a step exactly as it would have.
+
+        An error, if the mirror has it and this host's disk has no room for it.
+        """
         needed = self._keeps_state and self._world.is_host_leader and len(self._world.hosts) > 1
         if not needed or self._read(step) is not None:
             return True
         mirror, directory = self._mirror, self._directory / checkpoint_name(step)
-        # All hosts ask together: none of them may fail by itself.
-        with suppress(NoRoomError):
-            return mirror is not None and mirror.fetch(directory) and self._read(step) is not None
-        return False
+        return mirror is not None and mirror.fetch(directory) and self._read(step) is not None
 
     def restore(self, state: TrainState, exchange: Exchange) -> int:
         """Restore what was saved with the checkpoint that the state comes from; the number of hosts that lack it.

@@ -6,7 +6,7 @@ import hashlib
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -21,7 +21,7 @@ from tandem.layout import (
     checkpoint_name,
     checkpoint_step,
 )
-from tandem.storage import error_in_words, is_full, sha256_of, split_remote, write_whole
+from tandem.storage import error_in_words, is_full, sha256_of, split_remote, waiting_lock, write_whole
 from tandem.training.checkpoints.checkpoint import (
     DAMAGED,
     HIDDEN,
@@ -49,10 +49,13 @@ class Mirror:
         self.target = config.mirror
         # As many as the run has; with several hosts one more to resume from, as others' copies may be a step behind.
         self._keep_last = config.keep_last + (len(world.hosts) > 1)
-        self._place = None if config.mirror is None or not world.is_host_leader else open_place(config.mirror)
+        self._place = None if config.mirror is None else open_place(config.mirror)
         # The first process has the run, the first of each host what its exchange keeps.
-        kept = [paths.host_state(world.host), *([paths.best, paths.checkpoints] if world.is_leader else [])]
-        self._trees = [str(directory.relative_to(run)) for directory in kept]
+        kept = [paths.host_state(world.host)] if world.is_host_leader else []
+        self._trees = [self._relative(directory) for directory in kept]
+        self._checkpoints = [self._relative(directory) for directory in (paths.best, paths.checkpoints)]
+        if world.is_leader:
+            self.copy_checkpoints_too()
         self._small = paths.small_files() if world.is_leader else []
         """The first process's alone: another host must not write over their digests."""
         self._start = paths.start
@@ -66,9 +69,14 @@ class Mirror:
         self._damaged_there: set[str] = set()
         """Copies that arrived damaged: they have the digests of whole ones, and must be made again."""
 
+    def copy_checkpoints_too(self) -> None:
+        """From now on copy the run's checkpoints, too: the first process does, and whoever saves in its stead."""
+        if not set(self._checkpoints) & set(self._trees):
+            self._trees += self._checkpoints
+
     def copy(self) -> None:
         """Begin to copy what is there by now; what waits already will see it, too."""
-        if self._place is not None:
+        if self._place is not None and self._trees:
             # One that ends between the two questions must not be taken for one that waits.
             waits = any(not copy.running() and not copy.done() for copy in self._copies)
             self._copies = [copy for copy in self._copies if not copy.done()]
@@ -77,7 +85,7 @@ class Mirror:
 
     def write(self, directory: Path, write: Callable[[Path], object]) -> Future[None]:
         """Begin to write a checkpoint to its place in the mirror, because the run's own disk does not take it."""
-        assert self._place is not None, "each host's first process has it"
+        assert self._place is not None, "asked for where there is one"
         # In the thread of the copies, which would take what is half-written for what a killed process has left.
         return self._thread.submit(self._place.write, self._relative(directory), write)
 
@@ -141,14 +149,18 @@ class Mirror:
         return str(directory.relative_to(self._run))
 
     def _copy_all(self, place: MirrorPlace) -> None:
+        trees = list(self._trees)
+        # Two processes that copied the same checkpoint would write to the same names.
+        shared = waiting_lock(self._run, lambda over: None) if set(self._checkpoints) & set(trees) else nullcontext()
         try:
-            found = place.listing([".", *self._trees])
-            if self._small:
-                # First: a mirror that is known to hold the run holds what it began with.
-                self._copy_start(place, found["."].get(self._start.name))
-                self._copy_small(place, found["."])
-            for tree in self._trees:
-                self._copy_tree(place, tree, found[tree])
+            with shared:
+                found = place.listing([".", *trees])
+                if self._small:
+                    # First: a mirror that is known to hold the run holds what it began with.
+                    self._copy_start(place, found["."].get(self._start.name))
+                    self._copy_small(place, found["."])
+                for tree in trees:
+                    self._copy_tree(place, tree, found[tree])
         except (MirrorError, OSError) as error:
             why = str(error) if isinstance(error, MirrorError) else error_in_words(error)
             if not self._failing:
@@ -300,16 +312,15 @@ def check_mirror(target: str, directory: Path) -> None:
         return
     if RUN_FILE not in found:
         return
-    copy = directory / f".{RUN_FILE}.writing"
-    place.get(RUN_FILE, copy)
-    try:
+    # The run's own disk may be full.
+    with TemporaryDirectory() as temporary:
+        copy = Path(temporary) / RUN_FILE
+        place.get(RUN_FILE, copy)
         if copy.read_bytes() != (directory / RUN_FILE).read_bytes():
             raise place.error(
                 f"holds another run than {directory}; name an empty place, or remove {directory} to have the run in "
                 "the mirror restored there"
             )
-    finally:
-        copy.unlink()
 
 
 def _gone_back_to(directory: Path) -> int | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -15,7 +16,7 @@ from tempfile import TemporaryDirectory
 from tandem.errors import TandemError
 from tandem.layout import SUMS_FILE
 from tandem.ssh import SSH_OPTIONS
-from tandem.storage import error_in_words, fsync_path, split_remote
+from tandem.storage import error_in_words, fsync_path, is_full, split_remote
 from tandem.training.checkpoints.checkpoint import HIDDEN, REPLACED, put_in_place
 
 RSYNC_OPTIONS = ("--recursive", "--times", "--no-links", "--protect-args", "--timeout=60")
@@ -33,6 +34,8 @@ for directory do (
     done
 ) || exit 1; done
 """
+# The system's number of an error at the end of a line, as rsync writes it: No space left on device (28)
+ERROR_NUMBER = re.compile(r"\((\d+)\)$", re.MULTILINE)
 # Where small files wait on the mirror's host until all of them are there.
 WAITING_FILES = ".files.writing"
 # Written to a place to see whether it can be.
@@ -85,12 +88,15 @@ class MirrorPlace(ABC):
         return MirrorError(f"checkpoint.mirror: {self.target}: {why}")
 
     @contextmanager
-    def _errors(self) -> Iterator[None]:
-        """Turn an OSError into one that names the mirror."""
+    def _errors(self, here: Path | None = None) -> Iterator[None]:
+        """Turn an OSError into one that names the mirror, and the file here that there is no room for."""
         try:
             yield
         except OSError as error:
-            raise self.error(error_in_words(error)) from error
+            why = error_in_words(error)
+            if here is not None and is_full(error):
+                why = f"cannot be copied to {here}, where the disk is full"
+            raise self.error(why) from error
 
 
 class MirrorDirectory(MirrorPlace):
@@ -109,7 +115,8 @@ class MirrorDirectory(MirrorPlace):
             return {directory: _names_and_digests(self._root / directory) for directory in directories}
 
     def put(self, source: Path, path: str) -> None:
-        self._copy(source, self._root / path)
+        with self._errors():
+            self._copy(source, self._root / path)
 
     def write(self, path: str, write: Callable[[Path], object]) -> None:
         write(self._root / path)
@@ -124,7 +131,8 @@ class MirrorDirectory(MirrorPlace):
                 _give_name(self._root / _temporary(name), self._root / name)
 
     def get(self, path: str, destination: Path) -> None:
-        self._copy(self._root / path, destination)
+        with self._errors(destination):
+            self._copy(self._root / path, destination)
 
     def remove(self, paths: Sequence[str]) -> None:
         for path in paths:
@@ -146,21 +154,20 @@ class MirrorDirectory(MirrorPlace):
 
     def _copy(self, source: Path, destination: Path) -> None:
         temporary = destination.with_name(_temporary(destination.name))
-        with self._errors():
-            try:
-                destination.parent.mkdir(parents=True, exist_ok=True)
-                shutil.rmtree(temporary, ignore_errors=True)
-                if source.is_dir():
-                    temporary.mkdir()
-                    for file in source.iterdir():
-                        if file.is_file() and not file.is_symlink():
-                            shutil.copyfile(file, temporary / file.name)
-                else:
-                    shutil.copyfile(source, temporary)
-                _give_name(temporary, destination)
-            except OSError:
-                shutil.rmtree(temporary, ignore_errors=True)
-                raise
+        try:
+            destination.parent.mkdir(parents=True, exist_ok=True)
+            shutil.rmtree(temporary, ignore_errors=True)
+            if source.is_dir():
+                temporary.mkdir()
+                for file in source.iterdir():
+                    if file.is_file() and not file.is_symlink():
+                        shutil.copyfile(file, temporary / file.name)
+            else:
+                shutil.copyfile(source, temporary)
+            _give_name(temporary, destination)
+        except OSError:
+            shutil.rmtree(temporary, ignore_errors=True)
+            raise
 
 
 class MirrorHost(MirrorPlace):
@@ -210,14 +217,17 @@ class MirrorHost(MirrorPlace):
 
     def get(self, path: str, destination: Path) -> None:
         temporary = destination.with_name(_temporary(destination.name))
-        with self._errors():
+        with self._errors(destination):
             destination.parent.mkdir(parents=True, exist_ok=True)
             shutil.rmtree(temporary, ignore_errors=True)
-            temporary.mkdir()
-            self._rsync(f"{self._host}:{self._root}/{path}", f"{temporary.absolute()}/")
-            # rsync has put it under its own name.
-            _give_name(temporary / Path(path).name, destination)
-            temporary.rmdir()
+            try:
+                temporary.mkdir()
+                self._rsync(f"{self._host}:{self._root}/{path}", f"{temporary.absolute()}/")
+                # rsync has put it under its own name.
+                _give_name(temporary / Path(path).name, destination)
+            finally:
+                # What has come before a disk was full must not fill it.
+                shutil.rmtree(temporary, ignore_errors=True)
 
     def remove(self, paths: Sequence[str]) -> None:
         if paths:
@@ -253,8 +263,11 @@ class MirrorHost(MirrorPlace):
         except FileNotFoundError as error:
             raise self.error(f"{command[0]} is not installed here") from error
         if ended.returncode:
-            lines = ended.stderr.decode(errors="replace").strip().splitlines()
-            raise self.error(lines[0] if lines else f"{command[0]} ended with code {ended.returncode}")
+            said = ended.stderr.decode(errors="replace").strip()
+            lines, number = said.splitlines(), ERROR_NUMBER.search(said)
+            why = lines[0] if lines else f"{command[0]} ended with code {ended.returncode}"
+            # Whoever asks for the cause gets the system's error, as from a directory.
+            raise self.error(why) from (OSError(int(number[1]), why) if number else None)
         return ended.stdout
 
 

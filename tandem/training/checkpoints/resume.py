@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 
 from tandem.cluster.world import World
 from tandem.monitor.records import CONTINUING_FROM
@@ -38,7 +39,9 @@ def find_checkpoint(
             break
         if found is not None and store.is_settled(found.step):
             newest = newest or found
-        lacking = {world.host_of(rank) for rank, able in enumerate(world.gather(can_resume(step))) if not able}
+        # Each host looks at its own disk, and perhaps into the mirror: an error of one is an error of all.
+        able = world.together(partial(can_resume, step))
+        lacking = {world.host_of(rank) for rank, each in enumerate(world.gather(able)) if not each}
         if not lacking:
             chosen = found
             break

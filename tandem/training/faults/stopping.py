@@ -5,13 +5,16 @@ from __future__ import annotations
 import signal
 import threading
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, NoReturn
 
 from tandem.cluster.join.launchers import kills_after_a_second
+from tandem.cluster.world import World
 from tandem.monitor.records import Ended
 from tandem.process_exit import SAY_SECONDS, STOP_SIGNALS, within
 from tandem.process_signals import SignalPlan, Wait, end_by
+from tandem.units import rank_list
 
 if TYPE_CHECKING:
     from tandem.training.trainer import Trainer
@@ -34,6 +37,21 @@ def voted_signal(votes: float) -> int | None:
         if int(votes) // MOST_VOTES**place % MOST_VOTES:
             return number
     return None
+
+
+def voted_name(votes: float) -> str:
+    """The name of a signal that some process voted for."""
+    number = voted_signal(votes)
+    assert number is not None, "somebody voted"
+    return signal.Signals(number).name
+
+
+def who_was_asked(world: World, asked: Sequence[bool]) -> str:
+    """Which processes a signal has reached, given that for each rank, in words."""
+    ranks = [rank for rank, reached in enumerate(asked) if reached]
+    hosts = ", ".join(dict.fromkeys(world.host_names[world.host_of(rank)] for rank in ranks))
+    were = "were" if len(ranks) > 1 else "was"
+    return f"{rank_list(ranks)} on {hosts} {were} asked to stop; all have stopped together"
 
 
 class SaveAndStop(SignalPlan):

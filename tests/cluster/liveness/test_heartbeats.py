@@ -58,6 +58,19 @@ def test_after_patience_all_end_in_the_same_words() -> None:
         assert words.endswith(" s: the process does not run, although its host answers")
 
 
+def test_a_process_that_was_given_up_hears_of_it_when_it_is_woken() -> None:
+    """The others have not been killed, nor crashed."""
+    with members("a", "b", patience=1) as (first, second):
+        first.signal(signal.SIGSTOP)
+        assert second.end() == 75
+        first.signal(signal.SIGCONT)
+        told = first.hears() or []
+        if told == ["slept"]:
+            told = first.hears() or []
+        assert told[0] == "lost"
+        assert told[1].startswith("rank 1 on b has ended (rank 0 on a does not answer since ")
+
+
 def test_a_killed_process_is_known_at_once() -> None:
     with members("a", "b", "c") as (first, second, third):
         second.signal(signal.SIGKILL)

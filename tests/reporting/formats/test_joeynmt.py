@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -50,6 +51,15 @@ def test_validations_of_all_versions_are_per_token(tmp_path: Path, text: str) ->
     assert list(record.eval_loss.values) == pytest.approx([math.log(20), math.log(12)])
     assert list(record.bleu.values) == [1.5, 9.25]
     assert list(record.learning_rate.values) == [0.0004, 0.0002]
+
+
+def test_a_training_that_ends_in_nan_is_read_without_a_warning(tmp_path: Path) -> None:
+    path = tmp_path / "validations.txt"
+    row = "Steps: {}\tloss: nan\tppl: nan\tbleu: {}\tLR: 0.1\t\n"
+    path.write_text(row.format(10, 1.5) + row.format(20, "nan") + row.format(30, "nan"))
+    with warnings.catch_warnings(action="error"):
+        record = read_run(path)
+    assert list(record.bleu.finite.values) == [1.5]
 
 
 def test_without_perplexity_the_loss_counts(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from tandem.reporting.answers import Answer, Report
 from tandem.reporting.examine_run import examine
 from tandem.reporting.formats.tandem_run import read_tandem_run
 from tandem.reporting.judge.processor_share import judge_processors
+from tandem.reporting.judge.step_times import summarise_steps
 from tandem.reporting.run_record import Curve, HostCurves, RunRecord
 from tests.reporting.journal import EVERY, ended, progressed, settings, started, use, write_journal
 
@@ -65,6 +66,26 @@ def test_a_moment_is_named_as_the_cause_of_its_long_steps_alone(tmp_path: Path) 
     found = report(tmp_path, own=0.5, disturbed=range(300, 311))
     assert answer(found, "utilisation").verdict == "fully_used"
     assert {outlier["cause"] for outlier in answer(found, "step_time").evidence["outliers"]} == {"other programs"}
+
+
+@pytest.mark.parametrize(
+    ("grown", "cause"), [("compute", "other programs"), ("communication", "communication"), ("data", "data")]
+)
+def test_a_long_step_beside_other_programs_is_blamed_on_them_only_if_it_computed_for_longer(
+    grown: str, cause: str
+) -> None:
+    """A process that waits for the network is not held up by whoever has its processors meanwhile."""
+    steps = np.arange(10.0, 310.0, 10.0)
+    long = steps == 200
+    others = Curve(steps, np.where(long, 0.5, 0.0))
+    host = HostCurves(name="vm1", curves={"cpu_own": Curve(steps, 0.9 - others.values), "cpu_others": others})
+    seconds = {"compute": 0.9, "communication": 0.05, "data": 0.05}
+    parts = {part: Curve(steps, usual + np.where(long & (part == grown), 2.0, 0.0)) for part, usual in seconds.items()}
+    times = Curve(steps, np.sum([curve.values for curve in parts.values()], axis=0))
+    run = RunRecord(source="x", path="x", state="unknown", hosts=(host,), step_seconds=times, parts=parts)
+    facts = summarise_steps(run, judge_processors(run))
+    assert facts is not None
+    assert [(outlier.step, outlier.cause) for outlier in facts.outliers] == [(200.0, cause)]
 
 
 def test_each_host_is_judged_by_itself() -> None:

@@ -21,6 +21,7 @@ from tandem.corpus.prepared import PreparedCorpus
 from tandem.errors import TandemError
 from tandem.layout import CONFIG_FILE, EXCHANGE_FILE, RUN_FILE, SUMS_FILE, RunPaths, checkpoint_directories
 from tandem.monitor.records import Noticed
+from tandem.storage import take_lock
 from tandem.training.checkpoints import mirror_place
 from tandem.training.checkpoints.checkpoint import DIVERGED, read
 from tandem.training.checkpoints.checkpoint_store import WritableCheckpointStore
@@ -153,6 +154,26 @@ def test_a_mirror_keeps_what_the_run_does_and_one_more_for_a_host_that_is_late(
     assert steps(place / "checkpoints") == kept
 
 
+def test_whoever_saves_in_the_stead_of_the_first_process_copies_the_checkpoints_when_nobody_else_does(
+    run: Path, tmp_path: Path
+) -> None:
+    place = tmp_path / "place"
+    kept = CheckpointConfig(mirror=str(place))
+    beside = Mirror(run, kept, World(1, 2, torch.device("cpu"), host_names=("vm1",), hosts=((0, 1),)))
+    beside.copy()
+    assert beside.finish(300)
+    assert not place.exists()
+    beside.copy_checkpoints_too()
+    copying = os.open(run, os.O_RDONLY)
+    assert take_lock(copying)
+    beside.copy()
+    assert not beside.finish(0)
+    assert not place.exists()
+    os.close(copying)
+    assert beside.finish(300)
+    assert mirrored(place).keys() == {name for name in contents(run) if "/" in name}
+
+
 class Ending(Future[None]):
     """A copy that ends as soon as somebody has heard that it has not yet."""
 
@@ -209,6 +230,16 @@ def test_what_fails_in_a_mirror_is_named_from_there(run: Path, tmp_path: Path) -
     mirror.copy()
     assert not mirror.finish(300)
     assert mirror.pop_trouble().startswith(f"checkpoint.mirror: {place}: checkpoints: File exists; ")
+
+
+def test_a_disk_here_without_room_for_what_the_mirror_has_is_named(run: Path, tmp_path: Path) -> None:
+    place = tmp_path / "place"
+    copied(run, place)
+    with small_disk(tmp_path / "disk", "64k") as disk:
+        best = disk / "best/step-00000002"
+        with pytest.raises(MirrorError, match=f"^checkpoint.mirror: {place}: cannot be copied to {best}, where the d"):
+            open_place(str(place)).get("best/step-00000002", best)
+        assert not list((disk / "best").iterdir())
 
 
 def test_a_checkpoint_that_is_lost_or_damaged_here_comes_from_the_mirror(run: Path, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import torch
 
 from tandem.config import CheckpointConfig, Config
 from tandem.errors import TandemError
-from tandem.layout import OPTIMIZER_FILE
+from tandem.layout import OPTIMIZER_FILE, UNAVERAGED_FILE
 from tandem.training.checkpoints.average import average_run
 from tandem.training.checkpoints.checkpoint_store import WritableCheckpointStore
 from tandem.training.checkpoints.merits import Merits
@@ -88,6 +89,30 @@ def test_whole_weights_beside_a_damaged_optimizer_are_used(
     assert caplog.messages == [said, said]
     # A training goes on from what is whole.
     assert next(store.whole({})).step == 2
+
+
+def test_an_average_beside_damaged_weights_is_used_and_no_training_goes_on_from_it(
+    tiny_config: Callable[..., Config], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = Run(tmp_path / "run", tiny_config("train.ema_decay=0.9"), tmp_path / "corpus", "", ("en", "de"))
+    state = TrainState.fresh(run.config, 64, torch.device("cpu"))
+    store = WritableCheckpointStore(run.directory, CheckpointConfig())
+    take_step(state)
+    store.saving(state)()
+    newest = store.last_directory / "step-00000001"
+    with (newest / UNAVERAGED_FILE).open("r+b") as file:
+        file.seek(-1, os.SEEK_END)
+        last = file.read(1)[0]
+        file.seek(-1, os.SEEK_END)
+        file.write(bytes([last ^ 1]))
+    chosen = choose_checkpoint(run, "last")
+    assert state.average is not None
+    assert all(torch.equal(chosen.model()[name], each) for name, each in state.average.model.named_weights().items())
+    why = f"{newest / UNAVERAGED_FILE}: damaged, its contents are not what was saved"
+    assert caplog.messages == [f"{why}; the weights beside it are whole, and are used"]
+    damaged: dict[int, str] = {}
+    assert not list(store.whole(damaged))
+    assert damaged == {1: why}
 
 
 def test_checkpoints_that_are_all_damaged_are_not_said_to_be_missing(run: Run, store: WritableCheckpointStore) -> None:

@@ -148,8 +148,9 @@ class LogContents:
         Values up to 1 may be shares, or the BLEU of a model that learnt nothing; its loss in nats per token tells.
         """
         curve = Curve.of(self.bleu)
-        if len(curve) > 1 and curve.values[0] > np.nanmax(curve.values[1:]) and _is_untrained(curve, eval_loss):
-            curve = Curve(curve.at[1:], curve.values[1:])
+        later = Curve(curve.at[1:], curve.values[1:])
+        if len(later.finite) and curve.values[0] > later.finite.values.max() and _is_untrained(curve, eval_loss):
+            curve = later
             self.problems.append("BLEU before any training is above all later ones, so the first one was left out.")
         highest = curve.finite.values.max(initial=0.0)
         if highest > 1 or highest <= 0:
@@ -170,9 +171,8 @@ def _is_untrained(bleu: Curve, eval_loss: Curve) -> bool:
     """
     if (usual_spacing(bleu) or 0.0) >= _FEWEST_STEPS and bleu.at[0] <= 0:
         return True
-    worst = (
-        bool(len(eval_loss)) and eval_loss.at[0] == bleu.at[0] and eval_loss.values[0] >= np.nanmax(eval_loss.values)
-    )
+    losses = eval_loss.finite
+    worst = bool(len(losses)) and eval_loss.at[0] == bleu.at[0] and eval_loss.values[0] >= losses.values.max()
     return worst and bool(bleu.values[1] < _FALLEN_SHARE * bleu.values[0])
 
 
