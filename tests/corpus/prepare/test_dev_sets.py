@@ -85,6 +85,9 @@ def test_a_corpus_file_describes_them_and_the_command_adds_to_them(
     assert list(more.splits) == ["train", "dev", "news", "held", "mine"]
     with pytest.raises(TandemError, match="--dev-set news: mine has a dev set of that name; give yours another"):
         select_texts(dev_sets={"news": dev}, known=str(described), cache=tmp_path / "cache")
+    described.write_text(f"{text}dev_sets:\n  train-1: {sides(news)}\n")
+    with pytest.raises(TandemError, match=r"train-1 is what a training text is unpacked as; give it another name"):
+        find_corpus(str(described))
     described.write_text(f"{text}dev_sets:\n  Test: {sides(news)}\n")
     with pytest.raises(TandemError, match=r"dev_sets\.Test: a name is small letters.*Further texts that a run"):
         find_corpus(str(described))
