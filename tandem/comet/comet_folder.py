@@ -138,9 +138,9 @@ def _check_kind(file: Path, settings: EstimatorSettings) -> None:
             raise TandemError(
                 f"{file}: {name} is {value}, and Tandem reads {' or '.join(values)}; take a model like wmt22-comet-da"
             )
-    for name in {settings.activations, settings.final_activation} - {None}:
-        if str(name).title() not in ACTIVATIONS:
-            raise TandemError(f"{file}: {name} is not an activation that Tandem knows; copy the file again")
+    for activation in (settings.activations, settings.final_activation):
+        if activation is not None and activation.title() not in ACTIVATIONS:
+            raise TandemError(f"{file}: {activation} is not an activation that Tandem knows; copy the file again")
     if isinstance(settings.layer, str) and settings.layer != "mix":
         raise TandemError(f"{file}: layer is {settings.layer}, neither mix nor a number; copy the file again")
 
