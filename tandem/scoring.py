@@ -22,6 +22,10 @@ from tandem.metrics import METRICS, USUAL_METRICS
 
 # Resamplings of the test set: what sacreBLEU itself takes, and papers report.
 RESAMPLINGS = 1000
+# What sacreBLEU draws them from, too, so that the same files give the same figures everywhere.
+SEED = 12345
+# One part in so many of the resamplings lies beyond either end of an interval that holds 95 %.
+TAIL = 40
 COMET = "COMET"
 
 

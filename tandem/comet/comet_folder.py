@@ -35,6 +35,9 @@ CHECKPOINTS = (Path("checkpoints/model.safetensors"), Path("checkpoints/model.ck
 ENCODER_CONFIG = Path("encoder/config.json")
 PIECES = Path("encoder/sentencepiece.bpe.model")
 KIND, ENCODER = "regression_metric", "XLM-RoBERTa"
+# Activations that COMET finds by its way of writing them, with a capital alone; others of PyTorch's modules would be no
+# function of a number, or want arguments.
+ACTIVATIONS = ("Hardsigmoid", "Hardswish", "Hardtanh", "Identity", "Mish", "Sigmoid", "Softplus", "Softsign", "Tanh")
 # Hexadecimal digits of the digest in a signature.
 _DIGITS = 12
 
@@ -135,9 +138,9 @@ def _check_kind(file: Path, settings: EstimatorSettings) -> None:
             raise TandemError(
                 f"{file}: {name} is {value}, and Tandem reads {' or '.join(values)}; take a model like wmt22-comet-da"
             )
-    for name in (settings.activations, settings.final_activation or settings.activations):
-        if not hasattr(torch.nn, name.title()):
-            raise TandemError(f"{file}: {name} is not an activation that PyTorch has; copy the file again")
+    for activation in (settings.activations, settings.final_activation):
+        if activation is not None and activation.title() not in ACTIVATIONS:
+            raise TandemError(f"{file}: {activation} is not an activation that Tandem knows; copy the file again")
     if isinstance(settings.layer, str) and settings.layer != "mix":
         raise TandemError(f"{file}: layer is {settings.layer}, neither mix nor a number; copy the file again")
 

@@ -15,12 +15,10 @@ from tandem.comet.estimator import CometEstimator
 from tandem.comet.xlm_roberta import XlmrTokenizer, padded
 from tandem.corpus.progress import ProgressCallback, no_progress
 from tandem.errors import TandemError
-from tandem.scoring import COMET, RESAMPLINGS, Score
+from tandem.scoring import COMET, RESAMPLINGS, SEED, TAIL, Score
 
 # Sentences scored at once; more would bring nothing on a processor, and fit no small card.
 BATCH = 16
-# sacreBLEU's, so that all intervals come from the same resamplings.
-SEED = 12345
 
 
 class CometScorer:
@@ -50,7 +48,7 @@ class CometScorer:
         scores = self.sentence_scores(sources, translations, references, progress)
         places = np.random.default_rng(SEED).integers(len(scores), size=(RESAMPLINGS, len(scores)))
         means = np.sort(scores[places].mean(1))
-        outside = RESAMPLINGS // 40  # on either side: 95 % lie between
+        outside = RESAMPLINGS // TAIL
         interval = (means[-outside - 1] - means[outside]) / 2
         return Score(COMET, float(scores.mean()), float(means.mean()), float(interval), self.signature)
 

@@ -32,10 +32,11 @@ class CometEstimator(nn.Module):
     def load(cls, folder: CometFolder) -> CometEstimator:
         """The model with its weights, ready to score."""
         try:
+            # First, so that settings with more layers than there are weights are not built.
+            weights = {name: weight.float() for name, weight in _our_weights(folder).items()}
             # Without memory for weights that are replaced at once.
             with torch.device("meta"):
                 model = cls(folder)
-            weights = {name: weight.float() for name, weight in _our_weights(folder).items()}
             model.load_state_dict(weights, assign=True)
         except KeyError as error:
             raise TandemError(f"{folder.path}: the checkpoint has no weights {error}; copy it again") from error

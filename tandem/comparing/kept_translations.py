@@ -20,6 +20,7 @@ from tandem.comparing.systems import System, run_weights
 from tandem.comparing.test_text import TestText, text_digest
 from tandem.layout import MODEL_FILE, STATE_FILE, RunPaths, kept_translations
 from tandem.storage import read_json, write_json
+from tandem.untrusted_folder import foreign_entry
 
 FORMAT = 1
 _NAME = re.compile(r"[0-9a-f]{32}\.json")
@@ -61,9 +62,13 @@ class TranslationStore:
 
     def __init__(self, system: System) -> None:
         self._system, self._directory = system, kept_translations(system.directory)
+        # A run may come from other people: what we read, write and remove must lie in it.
+        self._leads_out = self._directory.is_symlink() or foreign_entry(self._directory) is not None
 
     def find(self, key: TranslationKey, count: int) -> KeptTranslations | None:
         """The translations of so many sentences, if they are here and undamaged."""
+        if self._leads_out:
+            return None
         try:
             held = read_json(self._file(key))
             lines, engine = held["translations"], held["engine"]
@@ -74,7 +79,9 @@ class TranslationStore:
             return None
 
     def keep(self, key: TranslationKey, kept: KeptTranslations) -> bool:
-        """Keep translations, and remove those of weights that are not here any more; whether the disk took them."""
+        """Keep translations, and remove those of weights that are not here any more; whether they could be kept."""
+        if self._leads_out:
+            return False
         facts = {
             "format": FORMAT,
             "key": key.digest,

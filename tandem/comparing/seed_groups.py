@@ -10,10 +10,12 @@ from tandem.comparing.systems import System
 from tandem.config import Config
 
 WITHOUT_EFFECT = (
-    *("cluster.", "monitor.", "checkpoint.", "evaluation.samples", "batch.split_when_full", "search.batch_sentences"),
+    *("cluster.", "monitor.", "checkpoint.every_steps", "checkpoint.keep_", "checkpoint.mirror"),
+    *("evaluation.samples", "evaluation.metrics", "evaluation.dev_sets"),
+    *("batch.split_when_full", "search.batch_sentences"),
     *("train.log_every", "train.stop_seconds", "train.on_preemption_notice"),
 )
-"""Settings that change nothing of what a run learns, or of how its model searches."""
+"""Settings that change nothing of what a run learns, of which checkpoint is its best, or of how its model searches."""
 SEED = "train.seed"
 _SEPARATORS = " -_./"
 

@@ -18,16 +18,12 @@ from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.metrics.ter import TER
 
-from tandem.scoring import RESAMPLINGS
+from tandem.scoring import RESAMPLINGS, SEED, TAIL
 
 Numbers = NDArray[np.float64]
 
 TRIALS = 10_000
 """Trials of approximate randomisation: what sacreBLEU itself takes."""
-SEED = 12345
-"""Seed of both tests, as in sacreBLEU, so that the same files give the same figures everywhere."""
-TAIL = 40
-"""One part in so many of the resamplings lies beyond either end of an interval that holds 95 %."""
 _TRIALS_AT_ONCE = 500
 # Sums of floats in another order differ by less; scores of two trials that differ at all differ by more.
 _ROUNDING = 1e-9

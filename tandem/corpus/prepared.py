@@ -7,13 +7,13 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Annotated, Self
 
-from pydantic import ValidationError
+from pydantic import AfterValidator, ValidationError, field_validator
 
 from tandem.config import CorpusConfig, Section
 from tandem.corpus.shards import EncodedPairs
-from tandem.corpus.text_files import option_of
+from tandem.corpus.text_files import option_of, split_name
 from tandem.corpus.tokenizer import Tokenizer
 from tandem.errors import TandemError
 from tandem.layout import CORPUS_FILE, CORPUS_REMEDY, TOKENIZER_FILE
@@ -77,6 +77,10 @@ class SideFacts(Section):
     encoded: EncodedAmount
 
 
+# A split's name is a folder of the corpus: that of a corpus from other people must not lead out of it.
+SplitName = Annotated[str, AfterValidator(split_name)]
+
+
 class SplitFacts(Section):
     """One split: train, test or a dev set."""
 
@@ -116,12 +120,19 @@ class CorpusFacts(Section):
     target_language: str
     settings: CorpusConfig
     vocabulary: VocabularyFacts
-    splits: dict[str, SplitFacts]
+    splits: dict[SplitName, SplitFacts]
     """Splits by name: train, dev, further dev sets by their names, test."""
     origin: str | None
     """The corpus of the catalog, or the file describing one, that the text came from; empty for text given as files."""
     files: dict[str, FileFacts]
     """All files save corpus.json, by their path inside the corpus."""
+
+    @field_validator("splits")
+    @classmethod
+    def _has_train_and_dev(cls, splits: dict[str, SplitFacts]) -> dict[str, SplitFacts]:
+        if missing := [name for name in ("train", "dev") if name not in splits]:
+            raise ValueError(f"there is no {missing[0]}")
+        return splits
 
     @property
     def dev_sets(self) -> list[str]:

@@ -59,6 +59,11 @@ def dev_set_name(name: str) -> str:
     return name
 
 
+def split_name(name: str) -> str:
+    """The name, if a split can have it; a ValueError if not."""
+    return name if name in NAMED_SPLITS else dev_set_name(name)
+
+
 def check_dev_set(name: str) -> None:
     """Refuse a name that no further dev set can have."""
     try:

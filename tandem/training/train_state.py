@@ -16,7 +16,7 @@ from torch import Tensor
 from tandem.cluster.exchange.exchange import FlatVectors
 from tandem.config import Config
 from tandem.layout import MODEL_FILE, OPTIMIZER_FILE, UNAVERAGED_FILE
-from tandem.metrics import BY_DEV_BLEU
+from tandem.metrics import BY_DEV_BLEU, DEV
 from tandem.model.flat_weights import FlatWeights, WorkingCopy
 from tandem.model.translation_model import TranslationModel, build_model, frozen_names
 from tandem.model.weight_average import WeightAverage
@@ -41,9 +41,10 @@ class TrainingProgress:
     """How many of the first dev sentences the best BLEU is of; None if it is of all."""
     best_by: str = str(BY_DEV_BLEU)
     """What made it the best: a metric on a dev set."""
-    best_value: float | None = None
-    best_whole: bool = True
-    """Whether that is of the whole dev set."""
+    best_values: dict[str, float] = field(default_factory=dict)
+    """All that was measured in it, by dev set and metric: `dev/bleu`."""
+    best_partial: list[str] = field(default_factory=list)
+    """Dev sets whose first sentences alone were translated for it."""
     start_bleu: float | None = None
     """BLEU before the first step of a run that begins with another one's model."""
     evaluations_without_gain: int = 0
@@ -56,19 +57,26 @@ class TrainingProgress:
 
     def __post_init__(self) -> None:
         # Older versions knew no other metric.
-        if self.best_value is None and self.best_bleu is not None:
-            self.best_value, self.best_whole = self.best_bleu, self.best_first_sentences is None
+        if not self.best_values and self.best_bleu is not None:
+            self.best_values = {str(BY_DEV_BLEU): self.best_bleu}
+            self.best_partial = [] if self.best_first_sentences is None else [DEV]
+
+    @property
+    def best_value(self) -> float | None:
+        """The metric that counts, of the best evaluation."""
+        return self.best_values.get(self.best_by)
 
     def note_evaluation(self, merits: Merits, first_sentences: int | None = None) -> None:
         """Remember an evaluation at the current step, of so many first dev sentences or of all."""
         criterion = merits.best_by
         if self.best_by != str(criterion):
-            # Another metric counts from now on: it has no best value yet.
-            self.best_by, self.best_step, self.evaluations_without_gain = str(criterion), None, 0
-        known = criterion.rank(self.best_value, whole=self.best_whole)
-        if self.best_step is None or merits.rank(criterion) > known:
+            # Another metric counts from now on. If the best evaluation so far has it, that stays the one to beat, as
+            # its checkpoint does.
+            self.best_by, self.evaluations_without_gain = str(criterion), 0
+        best = Merits(self.best_values, criterion, tuple(self.best_partial))
+        if self.best_step is None or merits.rank(criterion) > best.rank(criterion):
             self.best_bleu, self.best_step, self.evaluations_without_gain = merits.dev_bleu, self.step, 0
-            self.best_value, self.best_whole = merits.value, merits.whole
+            self.best_values, self.best_partial = dict(merits.values), list(merits.partial)
             self.best_first_sentences = first_sentences
         else:
             self.evaluations_without_gain += 1

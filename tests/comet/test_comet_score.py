@@ -133,6 +133,13 @@ def _checkpoint(content: Any) -> Callable[[Path], None]:
         ),
         (_hparams("{class_identifier: regression_metric, encoder_model: BERT}"), "encoder_model is BERT"),
         (_hparams("{class_identifier: regression_metric, activations: Foo}"), "Foo is not an activation"),
+        (_hparams("{class_identifier: regression_metric, activations: Linear}"), "Linear is not an activation"),
+        (_hparams("{class_identifier: regression_metric, final_activation: Module}"), "Module is not an activation"),
+        (_hparams("{class_identifier: regression_metric, final_activation: ''}"), "is not an activation"),
+        (
+            _bytes("encoder/config.json", json.dumps(encoder_config() | {"num_hidden_layers": 10**9}).encode()),
+            "the checkpoint has no weights 'encoder.layer.3",
+        ),
         (_hparams("{class_identifier: regression_metric, layer: top}"), "layer is top, neither mix nor a number"),
         (_hparams("{class_identifier: regression_metric, layer: 9, hidden_sizes: [12, 8]}"), "there is no layer 9"),
         (_hparams("{class_identifier: regression_metric, hidden_sizes: [5]}"), "the weights do not fit the settings"),

@@ -52,6 +52,20 @@ def test_whatever_decides_them_makes_other_ones(system: System) -> None:
     assert len(keys) == len(changed) + 1
 
 
+def test_nothing_is_written_or_removed_where_a_link_leads(system: System, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    others = elsewhere / f"{'0' * 32}.json"
+    others.write_text("{}")
+    (tmp_path / "model").mkdir()
+    linked = replace(system, directory=tmp_path / "model")
+    (tmp_path / "model/translations").symlink_to(elsewhere)
+    key, store = TranslationKey.of(linked, TEXT, "auto"), TranslationStore(linked)
+    assert not store.keep(key, LINES)
+    assert store.find(key, 2) is None
+    assert list(elsewhere.iterdir()) == [others]
+
+
 @pytest.mark.parametrize(
     "damage",
     [

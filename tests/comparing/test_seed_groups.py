@@ -39,6 +39,8 @@ def test_what_has_no_effect_does_not_part_them(runs: Runs, tmp_path: Path) -> No
     copy = copied_run(runs.second_seed, tmp_path / "copy")
     set_in(copy, "train", "log_every", 7)
     set_in(copy, "checkpoint", "keep_last", 9)
+    set_in(copy, "evaluation", "metrics", ["chrf"])
+    set_in(copy, "evaluation", "dev_sets", [])
     assert len(group_by_seed(find_systems([runs.first_seed, copy]))) == 1
     set_in(copy, "train", "max_steps", 13)
     assert len(group_by_seed(find_systems([runs.first_seed, copy]))) == 2
@@ -54,6 +56,13 @@ def test_other_checkpoints_corpora_and_equal_seeds_part_them(runs: Runs, tmp_pat
     same_seed = copied_run(runs.second_seed, tmp_path / "same")
     set_in(same_seed, "train", "seed", 1)
     assert groups(runs.first_seed, same_seed) == 2
+
+
+def test_what_makes_the_best_checkpoint_parts_them(runs: Runs, tmp_path: Path) -> None:
+    """Else a better choice of checkpoint would pass for another seed of the same recipe."""
+    copy = copied_run(runs.second_seed, tmp_path / "copy")
+    set_in(copy, "checkpoint", "best_by", "loss")
+    assert len(group_by_seed(find_systems([runs.first_seed, copy]))) == 2
 
 
 def test_the_name_of_a_group(runs: Runs, tmp_path: Path) -> None:

@@ -19,7 +19,6 @@ from sacrebleu.significance import PairedTest, Result
 
 from tandem.comparing.significance import (
     MEASURES,
-    SEED,
     TRIALS,
     Statistics,
     bootstrap,
@@ -27,7 +26,7 @@ from tandem.comparing.significance import (
     share_as_far,
     signature,
 )
-from tandem.scoring import RESAMPLINGS, score_all
+from tandem.scoring import RESAMPLINGS, SEED, score_all
 
 THINGS = ["Hunde", "Katzen", "Autos", "Berge", "Bücher", "Häuser", "Bäume", "Wolken", "Schiffe", "Vögel"]
 REFERENCES = [

@@ -79,6 +79,18 @@ def _set(key: str, value: object) -> Callable[[str], str]:
     return change
 
 
+def _rename(split: str, name: str) -> Callable[[str], str]:
+    """Call a split otherwise, or say that a split of that name is there, too."""
+
+    def change(text: str) -> str:
+        content = json.loads(text)
+        facts = content["splits"].pop(split, content["splits"]["train"])
+        content["splits"][name] = facts
+        return json.dumps(content)
+
+    return change
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -94,6 +106,10 @@ def _set(key: str, value: object) -> Callable[[str], str]:
             _set("splits.dev.source.encoded.tokens", "many"),
             r"corpus\.json: damaged \(splits\.dev\.source\.encoded\.tokens: ",
         ),
+        (_set("splits", {}), r"corpus\.json: damaged \(splits: .*there is no train"),
+        (_rename("dev", "news"), r"corpus\.json: damaged \(splits: .*there is no dev"),
+        (_rename("test", "../outside"), r"corpus\.json: damaged \(splits\.\.\./outside"),
+        (_rename("test", "/outside"), r"corpus\.json: damaged \(splits\./outside"),
         (_set("vocabulary.actual", 399), r"tokenizer\.model: 400 pieces, but corpus\.json says 399"),
     ],
 )

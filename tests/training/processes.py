@@ -65,6 +65,8 @@ def started_ranks(
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
+            # A reader of lines may have taken half of a character, whose rest `communicate` cannot decode.
+            errors="replace",
         )
         for corpus, run, environment in places
     ]

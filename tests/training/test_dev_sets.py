@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -84,7 +85,7 @@ def test_the_best_checkpoint_is_chosen_by_the_metric_that_was_asked_for(undistur
     expected = min(losses, key=lambda step: losses[step])
     (best,) = CheckpointStore(undisturbed).best()
     assert best.step == expected
-    assert best.merits.value == losses[expected]
+    assert best.merits.values["other/loss"] == losses[expected]
     assert best.merits.best_by == Criterion("other", "loss")
     assert set(best.merits.values) == {f"{name}/{metric}" for name in ("dev", "other") for metric in MEASURED}
     ended = list(read_journal(undisturbed / "journal/rank-0.jsonl"))[-1]
@@ -137,6 +138,24 @@ def test_patience_and_a_change_of_what_counts(corpus: PreparedCorpus, tiny_confi
     assert [best.step for best in CheckpointStore(tmp_path / "run").best()] == [5]
 
 
+def test_the_best_so_far_stays_the_one_to_beat_if_another_metric_counts() -> None:
+    """As among the checkpoints in best/, which all carry every metric that was taken."""
+    progress = TrainingProgress(step=4)
+    progress.note_evaluation(Merits({"dev/bleu": 20.0, "dev/loss": 2.0, "dev/ter": 70.0}))
+    progress = TypeAdapter(TrainingProgress).validate_json(json.dumps(asdict(progress)), strict=True)
+    progress.step = 8
+    by_loss = Criterion.parse("loss")
+    progress.note_evaluation(Merits({"dev/bleu": 21.0, "dev/loss": 2.1}, by_loss))
+    assert (progress.best_step, progress.best_by, progress.best_value) == (4, "dev/loss", 2.0)
+    assert progress.evaluations_without_gain == 1
+    progress.step = 12
+    progress.note_evaluation(Merits({"dev/bleu": 19.0, "dev/loss": 1.9}, by_loss))
+    assert (progress.best_step, progress.best_value, progress.best_bleu) == (12, 1.9, 19.0)
+    progress.step = 16
+    progress.note_evaluation(Merits({"dev/bleu": 5.0, "dev/chrf": 1.0}, Criterion.parse("chrf")))
+    assert (progress.best_step, progress.best_value) == (16, 1.0), "nothing was known of this metric"
+
+
 def test_settings_choose_what_is_measured(corpus: PreparedCorpus, tiny_config: Make) -> None:
     assert measured_dev_sets(tiny_config(), corpus) == ["dev", "other"]
     assert measured_dev_sets(tiny_config("evaluation.dev_sets=[]"), corpus) == ["dev"]
@@ -165,7 +184,7 @@ def test_a_dev_set_that_is_not_there_is_refused_and_nothing_is_left(
 def test_states_of_older_versions_are_read() -> None:
     old = {"step": 8, "target_tokens": 9, "best_bleu": 12.5, "best_step": 4, "evaluations_without_gain": 1, "parts": 1}
     progress = TypeAdapter(TrainingProgress).validate_json(json.dumps(old), strict=True)
-    assert (progress.best_by, progress.best_value, progress.best_whole) == ("dev/bleu", 12.5, True)
+    assert (progress.best_by, progress.best_value, progress.best_partial) == ("dev/bleu", 12.5, [])
     progress.note_evaluation(Merits.of_bleu(12.0))
     assert (progress.best_step, progress.evaluations_without_gain) == (4, 2)
     progress.note_evaluation(Merits.of_bleu(13.0))

@@ -5,6 +5,7 @@ The sentence under each field is what a user reads when the field of his file is
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -29,8 +30,17 @@ Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 FileName = Annotated[str, Field(pattern=r"^[\w+-][\w.+-]*$")]
 # A language becomes the ending of a file's name.
 Language = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]+$")]
-# A dev set's name becomes a folder of the corpus.
-DevSetName = Annotated[str, AfterValidator(dev_set_name)]
+
+
+def _own_stem(name: str) -> str:
+    """The name of a dev set, if no training text is unpacked under it; a ValueError if one is."""
+    if re.fullmatch(r"train-\d+", name):
+        raise ValueError(f"{name} is what a training text is unpacked as; give it another name")
+    return name
+
+
+# A dev set's name becomes a folder of the corpus, and before that the beginning of a file's name.
+DevSetName = Annotated[str, AfterValidator(dev_set_name), AfterValidator(_own_stem)]
 Url = Annotated[str, Field(pattern=r"^https?://[^\s/]+/\S+$")]
 
 

@@ -80,7 +80,7 @@ def prepare(
         "languages": languages,
         "origin": texts.origin,
         "origins": {str(path): came_from for path, came_from in texts.origins.items()},
-        "inputs": {split: len(pairs) for split, pairs in texts.splits.items()},
+        "inputs": {split: [list(map(str, files)) for files in pairs] for split, pairs in texts.splits.items()},
         "files": before,
         "vocabulary": None if base is None else base.plan(),
     }

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tandem.metrics import BY_DEV_BLEU, DEV, LOSS, Criterion
+from tandem.metrics import BY_DEV_BLEU, DEV, Criterion
 from tandem.monitor.records import Evaluated
 
 
@@ -48,16 +48,6 @@ class Merits:
     @property
     def dev_bleu(self) -> float | None:
         return self.values.get(str(BY_DEV_BLEU))
-
-    @property
-    def value(self) -> float | None:
-        """The metric that counts."""
-        return self.values.get(str(self.best_by))
-
-    @property
-    def whole(self) -> bool:
-        """Whether that is of the whole dev set."""
-        return self.best_by.metric == LOSS or self.best_by.dev_set not in self.partial
 
     def rank(self, criterion: Criterion) -> tuple[bool, float]:
         """What is greater for the better of two checkpoints."""

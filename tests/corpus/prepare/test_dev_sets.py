@@ -66,6 +66,19 @@ def test_faults_name_the_option_and_leave_nothing(train: Files, dev: Files, news
     assert not out.parent.exists()
 
 
+def test_a_prepare_that_goes_on_does_not_take_one_for_another(
+    train: Files, dev: Files, news: Files, tmp_path: Path
+) -> None:
+    def stop(stage: str, done: int, total: int | None, unit: str = "") -> None:
+        if stage == "learn vocabulary":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        prepare(CorpusTexts([train], dev, dev_sets={"news": news}), tmp_path / "corpus", SETTINGS, progress=stop)
+    corpus = prepare(CorpusTexts([train], news, dev_sets={"news": dev}), tmp_path / "corpus", SETTINGS)
+    assert (len(corpus.pairs("dev")), len(corpus.pairs("news"))) == (4, len(dev[0].read_text().splitlines()))
+
+
 def test_a_corpus_file_describes_them_and_the_command_adds_to_them(
     train: Files, dev: Files, news: Files, tmp_path: Path
 ) -> None:
@@ -85,6 +98,9 @@ def test_a_corpus_file_describes_them_and_the_command_adds_to_them(
     assert list(more.splits) == ["train", "dev", "news", "held", "mine"]
     with pytest.raises(TandemError, match="--dev-set news: mine has a dev set of that name; give yours another"):
         select_texts(dev_sets={"news": dev}, known=str(described), cache=tmp_path / "cache")
+    described.write_text(f"{text}dev_sets:\n  train-1: {sides(news)}\n")
+    with pytest.raises(TandemError, match=r"train-1 is what a training text is unpacked as; give it another name"):
+        find_corpus(str(described))
     described.write_text(f"{text}dev_sets:\n  Test: {sides(news)}\n")
     with pytest.raises(TandemError, match=r"dev_sets\.Test: a name is small letters.*Further texts that a run"):
         find_corpus(str(described))
