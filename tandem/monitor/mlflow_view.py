@@ -71,6 +71,10 @@ class MlflowView(View):
         trouble, self._trouble = self._trouble, ""
         return trouble
 
+    def close(self) -> None:
+        if missing := len(self._waiting) + self._lost:
+            self._trouble = f"MLflow has not taken {missing:,} records of this session, which are missing there"
+
     def _send(self) -> None:
         try:
             if self._id is None:
