@@ -231,7 +231,10 @@ def missing_rows(rows_ND: Tensor) -> int:
 
 def flatten_rows(x_BTD: Tensor) -> Tensor:
     """A row for each position of each sentence; where it pays, rows of zeros at the end make a round number of them."""
-    x_ND = x_BTD.flatten(0, 1)
+    return add_missing_rows(x_BTD.flatten(0, 1))
+
+
+def add_missing_rows(x_ND: Tensor) -> Tensor:
     missing = missing_rows(x_ND)
     return F.pad(x_ND, (0, 0, 0, missing)) if missing else x_ND
 

@@ -19,6 +19,7 @@ from tandem.model.layers import (
     KeyValues,
     SelfAttention,
     add_dropout,
+    add_missing_rows,
     dropout,
     flatten_rows,
     split_heads,
@@ -159,7 +160,7 @@ class Transformer(TranslationModel):
     def forward(self, source_BS: Tensor, target_BT: Tensor, *, source_padded: bool = True) -> Tensor:
         encoded = self.encode(source_BS, padded=source_padded)
         shape = (target_BT.shape[0], target_BT.shape[1])
-        x_ND = flatten_rows(self.embed(target_BT))
+        x_ND = self.embed(target_BT)
         for layer, keys_values in zip(self.decoder, encoded.source, strict=True):
             x_ND = layer(x_ND, shape, keys_values, encoded.mask)
         return unflatten_rows(self.decoder_norm(x_ND), shape)
@@ -170,7 +171,7 @@ class Transformer(TranslationModel):
         A batch of equal lengths, which is common, needs no mask; only without one can a GPU choose Flash attention.
         """
         shape = (source_BS.shape[0], source_BS.shape[1])
-        x_ND = flatten_rows(self.embed(source_BS))
+        x_ND = self.embed(source_BS)
         mask = self.padding_mask(source_BS) if padded else None
         for layer in self.encoder:
             x_ND = layer(x_ND, shape, mask)
@@ -246,8 +247,10 @@ class Transformer(TranslationModel):
         return largest_search_batch(self.config, self.vocab_size, beam, memory_bytes)
 
     def embed(self, ids_BT: Tensor) -> Tensor:
+        """What the first layer is given: rows of placed embeddings, which are dropped out while training."""
         x_BTD = self.placed_embedding(ids_BT, self.positions[: ids_BT.shape[1]])
-        return dropout(x_BTD, self.config.dropout, self.training)
+        # In this order dropout leaves a tensor of its own. A view would have that layer compiled once more by itself.
+        return add_missing_rows(dropout(x_BTD.flatten(0, 1), self.config.dropout, self.training))
 
     def placed_embedding(self, ids: Tensor, positions: Tensor) -> Tensor:
         """Embeddings with the position signal added, in the number format of the activations."""

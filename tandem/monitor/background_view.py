@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections import deque
@@ -37,8 +38,10 @@ class BackgroundView(View):
         self._waiting: deque[Tell] = deque()
         self._lost = 0
         """Records that found no room since one was last shown."""
-        self._busy_since: float | None = None
+        # Making it may take long, too.
+        self._busy_since: float | None = time.monotonic()
         self._over = self._told_slow = False
+        self._close_by = math.inf
         self._troubles: list[str] = []
         self._changed = threading.Condition()
         self._thread = threading.Thread(target=self._run, name=f"view {name}", daemon=True)
@@ -66,12 +69,17 @@ class BackgroundView(View):
             trouble, self._troubles = "; ".join(self._troubles), []
             return trouble
 
-    def close(self) -> None:
-        """Wait until everything is shown, for some seconds at most; what hangs is left to itself."""
+    def begin_close(self) -> None:
+        """Have the view closed as soon as everything is shown; the seconds that it has for that begin now."""
         with self._changed:
             self._over = True
+            self._close_by = min(self._close_by, time.monotonic() + CLOSE_SECONDS)
             self._changed.notify_all()
-        self._thread.join(CLOSE_SECONDS)
+
+    def close(self) -> None:
+        """Wait until everything is shown, for some seconds at most; what hangs is left to itself."""
+        self.begin_close()
+        self._thread.join(max(self._close_by - time.monotonic(), 0.0))
         with self._changed:
             if self._thread.is_alive():
                 unseen = len(self._waiting) + self._lost

@@ -13,6 +13,7 @@ from typing import Any
 from tandem.config import Config
 from tandem.errors import TandemError
 from tandem.layout import RunPaths
+from tandem.monitor.background_view import WAITING_RECORDS
 from tandem.monitor.records import Ended, Record, Started
 from tandem.monitor.scalars import scalars_of
 from tandem.monitor.secrets import error_without_secrets
@@ -33,8 +34,6 @@ EXPERIMENT = "tandem"
 # What a request to MLflow may hold.
 PARAMETERS_OF_REQUEST = 100
 LONGEST_PARAMETER = 500
-# Records that wait for a server at most.
-WAITING_RECORDS = 10_000
 
 
 class MlflowView(View):
@@ -70,6 +69,10 @@ class MlflowView(View):
     def pop_trouble(self) -> str:
         trouble, self._trouble = self._trouble, ""
         return trouble
+
+    def close(self) -> None:
+        if missing := len(self._waiting) + self._lost:
+            self._trouble = f"MLflow has not taken {missing:,} records of this session, which are missing there"
 
     def _send(self) -> None:
         try:

@@ -10,8 +10,8 @@ from tandem.monitor.network_interfaces import host_name
 from tandem.storage import error_in_words
 
 HIDDEN = "***"
-# The account in an address: https://name:password@host.
-_ACCOUNT = re.compile(r"(?<=://)[^/\s@]+(?=@)")
+# The account in an address: https://name:password@host. It ends at the last @, because a password may have one, too.
+_ACCOUNT = re.compile(r"(?<=://)[^/\s]+(?=@)")
 # Variables whose values are nobody's business, by their names; a shorter value is a word that may stand anywhere.
 _SECRET_NAME = re.compile(r"(KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?)S?$", re.IGNORECASE)
 _SHORTEST_SECRET = 6

@@ -27,6 +27,9 @@ class View:
         """What the user should know of a view that cannot show everything and goes on; each time once."""
         return ""
 
+    def begin_close(self) -> None:
+        """Begin to close, without waiting for it; all views are told so before the first of them is closed."""
+
     def close(self) -> None:
         """Finish; nothing is shown afterwards."""
 

@@ -13,6 +13,7 @@ from uuid import uuid4
 from tandem.config import Config
 from tandem.errors import TandemError
 from tandem.layout import RunPaths
+from tandem.monitor.background_view import CLOSE_SECONDS
 from tandem.monitor.records import Ended, Record, Started
 from tandem.monitor.scalars import scalars_of
 from tandem.monitor.secrets import error_without_secrets
@@ -31,7 +32,7 @@ PROJECT = "tandem"
 INIT_SECONDS = 30.0
 FLUSH_SECONDS = 0.1
 # Less than a process that ends waits for its views.
-FINISH_SECONDS = 8.0
+FINISH_SECONDS = 0.8 * CLOSE_SECONDS
 
 
 class WandbView(View):

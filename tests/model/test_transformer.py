@@ -256,6 +256,15 @@ def test_no_dropout_in_training_is_evaluation() -> None:
     assert torch.equal(model.train()(source_BS, target_BT), model.eval()(source_BS, target_BT))
 
 
+def test_all_layers_are_given_tensors_of_their_own_so_that_they_are_compiled_alike() -> None:
+    model = random_model(dropout=0.1).train()
+    views: list[bool] = []
+    for layer in (*model.encoder, *model.decoder):
+        layer.register_forward_pre_hook(lambda _layer, given: views.append(given[0]._is_view()))
+    model(random_ids(3, 6), random_ids(3, 5, seed=1))
+    assert views == [False] * (len(model.encoder) + len(model.decoder))
+
+
 # --- rows that round their number up
 
 

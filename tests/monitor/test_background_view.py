@@ -78,13 +78,13 @@ def test_a_view_that_cannot_be_made_is_told_of_once(error: BaseException) -> Non
 
 def test_a_view_that_hangs_holds_nothing_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(background_view, "WAITING_RECORDS", 3)
-    monkeypatch.setattr(background_view, "SLOW_SECONDS", 0.0)
     monkeypatch.setattr(background_view, "CLOSE_SECONDS", 0.0)
     gate = threading.Event()
     hanging, other = Seeing(gate), Seeing()
     recorder = Recorder(Journal(tmp_path, 0), [BackgroundView("hanging", lambda: hanging), other])
     recorder.record(notice(1))
     hanging.reached.wait()
+    monkeypatch.setattr(background_view, "SLOW_SECONDS", 0.0)
     for step in range(2, 8):
         recorder.record(notice(step))
         recorder.stepped(step)
@@ -96,6 +96,42 @@ def test_a_view_that_hangs_holds_nothing_up(tmp_path: Path, monkeypatch: pytest.
     ]
     assert set(range(1, 8)) <= set(other.seen)
     gate.set()
+
+
+def test_a_view_that_hangs_while_it_is_made_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(background_view, "SLOW_SECONDS", 0.0)
+    reached, gate = threading.Event(), threading.Event()
+
+    def make() -> View:
+        reached.set()
+        gate.wait()
+        return View()
+
+    view = BackgroundView("hanging", make)
+    reached.wait()
+    assert view.pop_trouble() == "the view hanging hangs; the training goes on, and its records wait"
+    gate.set()
+    view.close()
+
+
+def test_all_views_are_told_to_close_before_one_that_hangs_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second one opens the first one's gate when it is closed: without that the first would hang."""
+    monkeypatch.setattr(background_view, "CLOSE_SECONDS", 60.0)
+    gate = threading.Event()
+
+    class Opening(View):
+        def close(self) -> None:
+            gate.set()
+
+    waiting = Seeing(gate)
+    views = [BackgroundView("waiting", lambda: waiting), BackgroundView("opening", Opening)]
+    recorder = Recorder(Journal(tmp_path, 0), views)
+    recorder.record(notice(1))
+    recorder.close()
+    assert (waiting.seen, waiting.closed) == ([1], True)
+    assert [record["message"] for record in read_journal(tmp_path / "rank-0.jsonl")] == ["note 1"]
 
 
 def test_a_view_that_was_too_slow_goes_on_and_the_loss_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:

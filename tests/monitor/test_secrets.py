@@ -13,6 +13,11 @@ def test_accounts_in_addresses_are_left_out() -> None:
     assert without_secrets(text) == "GET https://***@tracking.example:5000/api and http://plain.example/@name"
 
 
+def test_a_password_may_have_the_sign_that_ends_it() -> None:
+    text = "two: postgresql://mila:s3cr@3t@one.example/runs, https://mila:@@two.example"
+    assert without_secrets(text) == "two: postgresql://***@one.example/runs, https://***@two.example"
+
+
 def test_values_of_secret_variables_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WANDB_API_KEY", "abcdef123456")
     monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", "abcdef")
