@@ -139,8 +139,9 @@ class MlflowView(View):
                 self._client.set_terminated(id, status="FAILED" if record.failed else "FINISHED")
             case _:
                 points = [Metric(tag, value, at, record.step) for tag, value in scalars_of(record).items()]
-                self._client.log_batch(id, metrics=points)
+                # Noted first: what a kill between the two takes is a point, not a step that comes twice.
                 self._tracked.note_told(record)
+                self._client.log_batch(id, metrics=points)
 
 
 def _flat(settings: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, str]]:

@@ -73,8 +73,9 @@ class WandbView(View):
         scalars = scalars_of(record)
         if scalars and self._tracked.is_new(record):
             # W&B takes no second row of a step, nor one of an earlier step; the curves are drawn over `step`.
-            self._run.log({**scalars, "step": record.step}, step=max(record.step, self._run.step), commit=True)
+            # Noted first: what a kill between the two takes is a point, not a step that comes twice.
             self._tracked.note_told(record)
+            self._run.log({**scalars, "step": record.step}, step=max(record.step, self._run.step), commit=True)
 
     def pop_trouble(self) -> str:
         trouble, self._trouble = self._trouble, ""

@@ -11,9 +11,13 @@ from typing import Any
 import httpx
 import pytest
 
+from tandem.config import Config
+from tandem.corpus.prepared import PreparedCorpus
 from tandem.layout import checkpoint_directories
 from tandem.training.checkpoints.checkpoint import Checkpoint, read
+from tandem.training.loop import train
 from tandem.training.run_directory import Run
+from tests.conftest import TINY
 from tests.serving.servers import RunningServer, export_checkpoint, running
 
 pytestmark = pytest.mark.slow
@@ -22,6 +26,15 @@ GOOD = {"q": "I see a dog.", "source": "en", "target": "de"}
 LONG = {**GOOD, "q": "The old man reads a book because it is good. " * 300}
 # Batches begun: unlike the length of the queue, it cannot be missed between two looks.
 BATCHES = "tandem_batch_sentences_count"
+
+
+@pytest.fixture(scope="module")
+def changing_run(tiny_corpus: PreparedCorpus, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """A run that learns so fast that each of its checkpoints says something else."""
+    directory = tmp_path_factory.mktemp("changing") / "run"
+    settings = ("model.max_length=64", "schedule.peak=0.003", "schedule.warmup_steps=4")
+    train(Config.load("demo", [*TINY, *settings]), tiny_corpus.directory, directory, [])
+    return Run.open(directory)
 
 
 class Background(threading.Thread):
@@ -81,10 +94,10 @@ def test_a_stop_after_a_client_has_gone_leaves_no_trace(trained_run: Run, tmp_pa
     assert "Traceback" not in (tmp_path / "log").read_text()
 
 
-def test_a_new_checkpoint_takes_over_without_a_dropped_request(trained_run: Run, tmp_path: Path) -> None:
+def test_a_new_checkpoint_takes_over_without_a_dropped_request(changing_run: Run, tmp_path: Path) -> None:
     run = tmp_path / "run"
-    shutil.copytree(trained_run.directory, run, ignore=shutil.ignore_patterns("best", "checkpoints"))
-    older, newer = checkpoints(trained_run)[-2:]
+    shutil.copytree(changing_run.directory, run, ignore=shutil.ignore_patterns("best", "checkpoints"))
+    older, newer = checkpoints(changing_run)[-2:]
     shutil.copytree(older.directory, run / "checkpoints" / older.directory.name)
     with running([run], tmp_path / "log", watch_seconds=0.1) as server, server.client() as client:
         before = server.translate(GOOD["q"])
@@ -102,16 +115,16 @@ def test_a_new_checkpoint_takes_over_without_a_dropped_request(trained_run: Run,
     assert f"with step {newer.step}" in (tmp_path / "log").read_text()
 
 
-def test_a_folder_is_exchanged_at_sighup_while_a_request_is_worked_on(trained_run: Run, tmp_path: Path) -> None:
-    folder, (older, newer) = tmp_path / "exported", checkpoints(trained_run)[-2:]
-    export_checkpoint(trained_run, older, folder)
+def test_a_folder_is_exchanged_at_sighup_while_a_request_is_worked_on(changing_run: Run, tmp_path: Path) -> None:
+    folder, (older, newer) = tmp_path / "exported", checkpoints(changing_run)[-2:]
+    export_checkpoint(changing_run, older, folder)
     with running([folder], tmp_path / "log", watch_seconds=3600.0) as server:
         before = server.translate(GOOD["q"])
         whole = server.translate(LONG["q"])
         done = server.metric(BATCHES)
         request = Background(server, LONG)
         server.wait_for(BATCHES, done + 1)
-        export_checkpoint(trained_run, newer, folder)
+        export_checkpoint(changing_run, newer, folder)
         server.signal(signal.SIGHUP)
         server.wait_for("tandem_model_step", newer.step, newer.step)
         request.join()
@@ -121,9 +134,9 @@ def test_a_folder_is_exchanged_at_sighup_while_a_request_is_worked_on(trained_ru
 
 
 @pytest.mark.parametrize("fault", ["damaged file", "no facts", "other languages"])
-def test_a_broken_new_model_is_refused_and_the_old_one_stays(trained_run: Run, tmp_path: Path, fault: str) -> None:
-    folder, (older, newer) = tmp_path / "exported", checkpoints(trained_run)[-2:]
-    export_checkpoint(trained_run, older, folder)
+def test_a_broken_new_model_is_refused_and_the_old_one_stays(changing_run: Run, tmp_path: Path, fault: str) -> None:
+    folder, (older, newer) = tmp_path / "exported", checkpoints(changing_run)[-2:]
+    export_checkpoint(changing_run, older, folder)
     with running([folder], tmp_path / "log", watch_seconds=0.1) as server:
         before = server.translate(GOOD["q"])
         if fault == "damaged file":
@@ -132,12 +145,12 @@ def test_a_broken_new_model_is_refused_and_the_old_one_stays(trained_run: Run, t
         elif fault == "no facts":
             (folder / "tandem.json").unlink()
         else:
-            export_checkpoint(trained_run, newer, folder, ("de", "en"))
+            export_checkpoint(changing_run, newer, folder, ("de", "en"))
         server.wait_for("tandem_reloads_total", 1)
         assert server.translate(GOOD["q"]) == before
         assert server.metric("tandem_model_step") == older.step
         assert "still translating en to de with step" in (tmp_path / "log").read_text()
-        export_checkpoint(trained_run, newer, folder)
+        export_checkpoint(changing_run, newer, folder)
         server.wait_for("tandem_model_step", newer.step, newer.step)
         assert server.translate(GOOD["q"]) != before
 

@@ -27,6 +27,7 @@ from tandem.training.checkpoints.checkpoint import read
 from tandem.training.faults import stopping
 from tandem.training.faults.preemption_notice import preemption_command
 from tandem.training.faults.stopping import MOST_VOTES, vote_for, voted_signal
+from tandem.training.train_state import TrainingProgress
 from testbed.journals import read_journal
 from tests.cluster.ranks import rank_environments
 from tests.training.processes import read_until, run_training, started_ranks, train_command
@@ -100,7 +101,7 @@ def said_at_the_end(checkpoint_left: Callable[[], str], monkeypatch: pytest.Monk
 
     monkeypatch.setattr(stopping, "end_by", end_by)
     monkeypatch.setattr(stopping, "LAST_LINES_SECONDS", 0.2)
-    trainer = Mock(checkpoint_left=checkpoint_left, world=Mock(size=1))
+    trainer = Mock(checkpoint_left=checkpoint_left, world=Mock(size=1), state=Mock(progress=TrainingProgress()))
     with pytest.raises(EndedError):
         stopping.end_at_once(trainer, signal.SIGTERM)
     return said[0]

@@ -213,7 +213,7 @@ def test_people_read_the_same_figures() -> None:
     text = captured.get()
     assert "Predicted from data sheets, nothing was measured: 2 hosts over 100 Mbit/s with 2 x A100-SXM4-40GB" in text
     assert f"{found.tokens_per_second:,.0f} target tokens/s" in text
-    assert "cost at $3 a machine-hour x 2" in text
+    assert "cost at $3.00 a machine-hour x 2" in text
     assert "memory on each GPU" in text
     assert found.advice in text
 
