@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import timedelta
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ import pytest
 
 from tandem.config import Config
 from tandem.corpus.prepared import PreparedCorpus
-from tandem.layout import RunPaths
+from tandem.layout import TRACKING_SERVICES, RunPaths
 from tandem.monitor.journal_reader import read_record
 from tandem.monitor.records import Progressed, Record, Started
 from tandem.monitor.scalars import scalars_of
@@ -33,8 +33,6 @@ pytestmark = pytest.mark.slow
 CANARY = "canary5c1d0e" + "0" * 28
 LAST_STEP = 24
 SETTINGS = ("monitor.views=[wandb,mlflow]", f"train.max_steps={LAST_STEP}", "train.on_preemption_notice=sleep inf")
-# What a view was handed, or W&B has yet to write, when the process is killed is lost.
-UNDER_WAY = timedelta(seconds=1)
 Values = dict[int, dict[str, list[float]]]
 """By step and tag, in the order in which they were told."""
 
@@ -46,6 +44,8 @@ class Tracked:
     run: Path
     store: str
     printed: str
+    noted: dict[str, int]
+    """The last step that each service was told of before the kill."""
 
     @property
     def sessions(self) -> list[list[Record]]:
@@ -66,20 +66,26 @@ class Tracked:
                 values[record.step][tag].append(value)
         return values
 
-    def check(self, told: Values) -> None:
-        """Every value is one that the journal has of the step, each step has one, and none is missing."""
+    def check(self, told: Values, service: str) -> None:
+        """Every value is one that the journal has of the step, each step has one, and none that was due is missing."""
         recorded = self.recorded
         for step, tags in told.items():
             for tag, values in tags.items():
                 assert len(values) == 1, (step, tag)
                 assert values[0] in recorded[step][tag], (step, tag)
-        killed, resumed = self.sessions
-        before = max(record.timestamp for record in killed) - UNDER_WAY.total_seconds()
-        due = [record for record in killed if record.timestamp < before] + resumed
-        # Of the killed session, on a fast machine, everything may have been under way.
-        assert any(scalars_of(record) for record in resumed)
+        # A kill takes what is under way; what comes after the last step that was noted as told is told by the next
+        # session, to its end.
+        _, resumed = self.sessions
+        noted = self.noted[service]
+        due = [record for record in resumed if scalars_of(record) and record.step > noted]
+        assert due
         for record in due:
             assert set(scalars_of(record)) <= set(told.get(record.step, {})), record.step
+
+
+def last_noted(file: Path) -> int:
+    """The last step that a service was told of, by a run's file; -1 if the kill came before there was one."""
+    return max(json.loads(file.read_text(encoding="utf-8"))["told"].values(), default=-1) if file.exists() else -1
 
 
 @pytest.fixture(scope="module")
@@ -102,9 +108,10 @@ def tracked(tiny_corpus: PreparedCorpus, tmp_path_factory: pytest.TempPathFactor
         read_until("step 14/", killed)
         killed.send_signal(signal.SIGKILL)
         killed.communicate()
+    noted = {service: last_noted(RunPaths(run).told_file(service)) for service in TRACKING_SERVICES}
     ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=TIMEOUT)
     assert ended.returncode == 0, ended.stderr
-    return Tracked(run, store, ended.stdout + ended.stderr)
+    return Tracked(run, store, ended.stdout + ended.stderr, noted)
 
 
 def test_steps_were_taken_again(tracked: Tracked) -> None:
@@ -118,7 +125,7 @@ def test_wandb_has_what_the_journal_has(tracked: Tracked) -> None:
         for tag, value in row.items():
             if tag != "step" and not tag.startswith("_"):
                 told[row["step"]][tag].append(value)
-    tracked.check(told)
+    tracked.check(told, "wandb")
     assert len(sessions) == 2
     assert len({session.run_id for session in sessions}) == 1
     assert sessions[-1].exit_code == 0
@@ -150,7 +157,7 @@ def test_mlflow_has_what_the_journal_has(tracked: Tracked, monkeypatch: pytest.M
     for tag in run.data.metrics:
         for point in client.get_metric_history(run.info.run_id, tag):
             told[point.step][tag].append(point.value)
-    tracked.check(told)
+    tracked.check(told, "mlflow")
     assert run.info.run_name == "a-run"
     assert run.info.status == "FINISHED"
     assert run.data.tags["ended"] == "finished"
