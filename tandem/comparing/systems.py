@@ -119,7 +119,8 @@ def _refuse_the_same(systems: Sequence[System]) -> None:
         identity: object = (system.weights, str(system.search)) if system.weights else system.directory.resolve()
         if (other := seen.setdefault(identity, system)) is not system:
             same = "the same model" if system.weights else "the same file"
-            raise TandemError(f"{other.name} and {system.name}: {same} twice; name different ones to compare")
+            places = dict.fromkeys(str(each.directory) for each in (other, system))
+            raise TandemError(f"{' and '.join(places)}: {same} twice; name different ones to compare")
 
 
 def _refuse_other_languages(systems: Sequence[System]) -> None:

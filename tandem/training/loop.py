@@ -22,7 +22,7 @@ from tandem.monitor.journal import Journal, Recorder
 from tandem.monitor.records import FAILED, Ended
 from tandem.monitor.views import View
 from tandem.process_signals import answering
-from tandem.registry import MODELS
+from tandem.registry import MODELS, VIEWS
 from tandem.training.batches import Batches, check_everyone_has_work
 from tandem.training.checkpoints.mirror import (
     check_apart,
@@ -102,6 +102,8 @@ def train(
         configure_device(world.device, tf32=config.train.tf32, deterministic=config.train.deterministic)
         check_everyone_has_work(config, world)
         world.together(lambda: MODELS.get(config.model.kind))  # a plug-in may be missing on some hosts
+        # Before the directory becomes the run's: the library of a view may be missing.
+        world.together(lambda: [VIEWS.get(name) for name in config.monitor.views] if world.is_leader else [])
         notice_command = world.together(lambda: preemption_command(config.train.on_preemption_notice))
         world.check_same("the corpus", prepared.digest)
         world.check_same("the configuration", dump(config))

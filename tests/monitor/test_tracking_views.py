@@ -234,6 +234,7 @@ def test_a_missing_library_is_named_with_the_remedy(
     assert ended.stderr.strip() == (
         f"tandem: {view}: {library}'s library is not installed; pip install 'tandem-nmt[{view}]'"
     )
+    assert not (tmp_path / "run").exists(), "the next command may have other settings"
 
 
 # --- a view by itself

@@ -40,8 +40,9 @@ def _blocks(report: Report) -> Iterator[str]:
     if report.evaluations:
         yield "## Evaluations"
         heads = columns(report)
-        table = [cells(evaluation, heads) for evaluation in report.evaluations]
-        yield "\n".join(f"| {' | '.join(map(markdown_text, line))} |" for line in [heads, ["--:"] * len(heads), *table])
+        table = [heads, *(cells(evaluation, heads) for evaluation in report.evaluations)]
+        first, *others = (f"| {' | '.join(map(markdown_text, line))} |" for line in table)
+        yield "\n".join([first, "|" + "--:|" * len(heads), *others])
         if report.bleu_note:
             yield f"BLEU: {markdown_text(report.bleu_note)}"
     for number, answer in enumerate(report.questions, 1):

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from tandem.reporting.answers import Evaluation
 from tandem.reporting.render.markdown import render_markdown
 from tests.reporting.render.sample import sample_report
 
@@ -21,6 +22,12 @@ def test_everything_but_the_charts() -> None:
     assert "\n| Wall | 19 h 12 min |\n" in text
     assert "<br>optimizer.safetensors, 488.2 MB, Adam's two means of each weight<br>" in text
     assert text.index("- Base Transformer") < text.index("## Problems") < text.index("## 1.")
+
+
+def test_evaluations_are_a_table() -> None:
+    evaluation = Evaluation(at=500, loss=1.5, perplexity=None, bleu=30.25, bleu_first_sentences=None, best=())
+    text = render_markdown(replace(sample_report(), evaluations=(evaluation,)))
+    assert "\n| step | loss | BLEU |  |\n|--:|--:|--:|--:|\n| 500 | 1.500 | 30.25 |  |\n" in text
 
 
 @pytest.mark.parametrize(
