@@ -119,8 +119,7 @@ def _refuse_the_same(systems: Sequence[System]) -> None:
         identity: object = (system.weights, str(system.search)) if system.weights else system.directory.resolve()
         if (other := seen.setdefault(identity, system)) is not system:
             same = "the same model" if system.weights else "the same file"
-            places = dict.fromkeys(str(each.directory) for each in (other, system))
-            raise TandemError(f"{' and '.join(places)}: {same} twice; name different ones to compare")
+            raise TandemError(f"{other.name} and {system.name}: {same} twice; name different ones to compare")
 
 
 def _refuse_other_languages(systems: Sequence[System]) -> None:
@@ -144,7 +143,7 @@ def _names(places: Sequence[Path]) -> list[str]:
         # Many runs are called `run`: their directory tells them apart.
         lengths.append(1 + len(names) - len(run) + (run[-1:] == ("run",)))
     while True:
-        found = ["/".join(names[-length:]) for names, length in zip(parts, lengths, strict=True)]
+        found = [str(Path(*names[-length:])) for names, length in zip(parts, lengths, strict=True)]
         doubled = [
             index for index, name in enumerate(found) if found.count(name) > 1 and lengths[index] < len(parts[index])
         ]
