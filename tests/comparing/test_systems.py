@@ -61,6 +61,8 @@ def test_a_run_and_its_checkpoints(runs: Runs, tmp_path: Path) -> None:
     assert len({best.weights, newest.weights, other.weights}) == 3
     with pytest.raises(TandemError, match="narrow-1 and narrow-1/best: the same model twice"):
         find_systems([run, run / "best"])
+    with pytest.raises(TandemError, match=f"^{run.resolve()} and {run.resolve()}: the same model twice"):
+        find_systems([run, run])
     with pytest.raises(TandemError, match="nothing averaged yet; run `tandem average"):
         find_systems([run, run / "averaged"])
     # The same weights with another search are another system, but not here, where the search is changed for all.
