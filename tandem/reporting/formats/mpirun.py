@@ -51,7 +51,8 @@ FORMAT = LogFormat(
     title="an mpirun console log",
     read=read_failed_launch,
     lines={
-        "mpirun": "",
+        # What it says of itself; its bare name stands in other files, too.
+        **dict.fromkeys(("mpirun was", "mpirun has", "mpirun noticed", "mpirun detected", "mpirun:"), ""),
         "ORTE was unable": "",
         "orte_base_help_aggregate": "",
         "ssh: Could not resolve": "",

@@ -71,6 +71,7 @@ def test_any_cut_ends_in_a_record_or_a_sentence(tmp_path: Path, source: str) -> 
         (b"\x7fELF\x02\x01\x01\0\0", "binary"),
         (b"Dear diary,\ntoday nothing was trained.\n", "none of the logs"),
         (b"name,colour\nfox,red\n", "none of the logs"),
+        (b"It starts under torchrun, mpirun and srun.\n", "none of the logs"),
         (b"x" * 300_000, "none of the logs"),
         (b"step,loss\n", "names of columns but no row: wait until"),
         (b"10,5.5\n20,4.5\n", "without names of its columns: write them in a first line"),
