@@ -65,8 +65,6 @@ class ChunkedCrossEntropy(torch.autograd.Function):
         # float16 needs its gradients scaled before they are rounded; elsewhere the products scale on the way.
         on_the_way = factor if loss_scale is None else 1.0
         scale = None if loss_scale is None else loss_scale * factor
-        width = len(projection_VD)
-        row_starts = torch.arange(0, min(len(labels_N), _chunk_rows(hidden_ND)) * width, width, device=labels_N.device)
         for place, chunk in enumerate(_chunks(hidden_ND)):
             hidden_CD, label_C1 = hidden_ND[chunk], labels_N[chunk].unsqueeze(1)
             logits_CV = hidden_CD @ projection_VD.T
@@ -75,12 +73,9 @@ class ChunkedCrossEntropy(torch.autograd.Function):
             probabilities_CV = logits_CV.softmax(-1, dtype=probability_N1.dtype)
             torch.gather(logits_CV, 1, label_C1, out=logit_N1[chunk])
             torch.gather(probabilities_CV, 1, label_C1, out=probability_N1[chunk])
-            # d objective / d logits = softmax - (1 - smoothing) one-hot - smoothing / V
-            grad_logits_CV = probabilities_CV.sub_(smoothing / vocab_size)
             target_C1 = probability_N1[chunk] - (1 - smoothing + smoothing / vocab_size)
-            # On a processor `scatter_` would copy all of the logits.
-            places_C = row_starts[: len(label_C1)] + label_C1.squeeze(1)
-            grad_logits_CV.view(-1).index_copy_(0, places_C, target_C1.squeeze(1))
+            # d objective / d logits = softmax - (1 - smoothing) one-hot - smoothing / V
+            grad_logits_CV = _with_targets(probabilities_CV.sub_(smoothing / vocab_size), label_C1, target_C1)
             if padding is not None:
                 grad_logits_CV[:, padding] = 0
             if chunk.stop > tokens:
@@ -122,12 +117,15 @@ def _add_product(total: Tensor, left: Tensor, right: Tensor, factor: float, *, f
         total.add_(left @ right, alpha=factor)
 
 
-def _chunk_rows(rows: Tensor) -> int:
-    return CUDA_CHUNK_ROWS if rows.is_cuda else CPU_CHUNK_ROWS
+def _with_targets(values_CV: Tensor, label_C1: Tensor, target_C1: Tensor) -> Tensor:
+    """Set the value at each row's label; on a processor `scatter_` would copy all of the values for that."""
+    row_starts = torch.arange(0, values_CV.numel(), values_CV.shape[1], device=values_CV.device)
+    values_CV.view(-1).index_copy_(0, row_starts + label_C1.squeeze(1), target_C1.squeeze(1))
+    return values_CV
 
 
 def _chunks(rows: Tensor) -> Iterator[slice]:
-    size = _chunk_rows(rows)
+    size = CUDA_CHUNK_ROWS if rows.is_cuda else CPU_CHUNK_ROWS
     return (slice(start, start + size) for start in range(0, len(rows), size))
 
 
