@@ -242,7 +242,9 @@ def add_missing_rows(x_ND: Tensor) -> Tensor:
 def unflatten_rows(x_ND: Tensor, shape: tuple[int, int]) -> Tensor:
     """Undo `flatten_rows`; the shape is that of sentences and positions."""
     batch, positions = shape
-    return x_ND[: batch * positions].view(batch, positions, -1)
+    rows = batch * positions
+    # Backward of a part, even of all rows, fills a tensor with zeros and copies into it.
+    return (x_ND[:rows] if len(x_ND) > rows else x_ND).view(batch, positions, -1)
 
 
 def split_heads(x_BTD: Tensor, heads: int) -> Tensor:

@@ -49,8 +49,8 @@ class LaunchCounts:
 
     encoder_layer: int = 37
     decoder_layer: int = 55
-    loss_chunk: int = 10
-    rest: int = 63
+    loss_chunk: int = 12
+    rest: int = 64
     """Embeddings, the mask, the ends of the loss, and moving the ten buckets of a base model's gradients."""
 
     def micro_batch(self, model: ModelConfig, target_tokens: int) -> int:
